@@ -1,0 +1,217 @@
+//! [`KinesisError`]: one variant for each thing that a caller acts on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{
+    failure::{Action, ServiceFailure, StoreError},
+    id::{SequenceNumber, ShardId},
+};
+
+/// What went wrong, where, and what the library does about it.
+///
+/// As an item of a subscription it is news, not an end: [`class`](Self::class) says whether the library is
+/// dealing with it already. As the result of a call it is final for that call.
+///
+/// The error is cheap to clone, and [`source`](std::error::Error::source) leads to the SDK's own error.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KinesisError {
+    /// A setting or an argument is outside its limits. Nothing was sent.
+    #[error("invalid {what}: {problem}")]
+    Invalid {
+        /// The setting or argument, by its name in the API.
+        what: &'static str,
+        /// The limit, and the value that was given.
+        problem: String,
+    },
+
+    /// The broker is not connected yet, or was shut down.
+    #[error("not connected: the broker has not been connected yet, or was shut down")]
+    NotConnected,
+
+    /// This broker already reads the stream through another live subscription.
+    #[error("stream {stream} is already read by a live subscription of this broker; drop or close that one first")]
+    AlreadySubscribed {
+        /// The stream.
+        stream: Arc<str>,
+    },
+
+    /// The stream does not exist, or did not become active in time.
+    #[error("stream {stream} cannot be used: {source}")]
+    Stream {
+        /// The stream.
+        stream: Arc<str>,
+        /// The answer of the service.
+        source: ServiceFailure,
+    },
+
+    /// The credentials are missing, wrong or expired, or do not allow this call.
+    #[error("access denied: {action} on stream {stream}: {source}")]
+    Denied {
+        /// The permission that is missing.
+        action: Action,
+        /// The stream.
+        stream: Arc<str>,
+        /// The answer of the service.
+        source: ServiceFailure,
+    },
+
+    /// A call that is not part of reading a shard failed for another reason: the endpoint is unreachable, say.
+    #[error("stream {stream}: {source}")]
+    Service {
+        /// The stream.
+        stream: Arc<str>,
+        /// What failed and why.
+        source: ServiceFailure,
+    },
+
+    /// Listing the shards failed. What is being read goes on; the next listing is at most ten seconds away.
+    #[error("stream {stream}: the shards could not be listed, which will be tried again: {source}")]
+    List {
+        /// The stream.
+        stream: Arc<str>,
+        /// What failed and why.
+        source: ServiceFailure,
+    },
+
+    /// A read of one shard failed. It is repeated after a second, eleven times; then the shard is given up and
+    /// taken again at the next listing. Nothing is lost.
+    #[error(
+        "stream {stream}, shard {shard}: {source} ({failures} in a row; {})",
+        if *.gave_up { "the reader gave up and starts anew at the next listing" } else { "it will be repeated" }
+    )]
+    Read {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard.
+        shard: ShardId,
+        /// Failed reads in a row, this one included.
+        failures: u32,
+        /// This was one too many: the reader stopped.
+        gave_up: bool,
+        /// What failed and why.
+        source: ServiceFailure,
+    },
+
+    /// The lease store failed. The write is repeated; a lease that cannot be renewed for its whole time to live
+    /// stops handing out records.
+    #[error("stream {stream}{}: lease store: {action}: {source}", shard.as_ref().map(|s| format!(", shard {s}")).unwrap_or_default())]
+    Store {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard whose lease it is; none when all leases of the stream were asked for.
+        shard: Option<ShardId>,
+        /// What was being done.
+        action: &'static str,
+        /// The store's own error.
+        source: StoreError,
+    },
+
+    /// Another instance holds the shard now, or its lease row was removed. What was in flight comes again there;
+    /// its commits answer [`Commit::Superseded`](crate::Commit::Superseded).
+    #[error("stream {stream}, shard {shard}: the lease of epoch {epoch} is lost, {}", match owner {
+        Some(owner) => format!("{owner} holds the shard now"),
+        None => "nobody holds the shard now".to_owned(),
+    })]
+    LeaseLost {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard.
+        shard: ShardId,
+        /// The epoch that ended.
+        epoch: u64,
+        /// Who holds the shard now.
+        owner: Option<Arc<str>>,
+    },
+
+    /// Two live subscriptions use one `owner_id`: this one was fenced by its own name and stops.
+    #[error(
+        "stream {stream}, shard {shard}: another live process uses the owner id {owner} (it took epoch {epoch}); \
+         every process needs an owner id of its own"
+    )]
+    DuplicateOwner {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard over which they met.
+        shard: ShardId,
+        /// The id that both use.
+        owner: Arc<str>,
+        /// The other one's epoch.
+        epoch: u64,
+    },
+
+    /// A record that the Kinesis Producer Library aggregated: several user records in one. It is not handed out
+    /// as data; this item takes its place and counts as settled.
+    #[error(
+        "stream {stream}, shard {shard}, sequence number {sequence_number}: a record aggregated by the Kinesis Producer \
+         Library ({} bytes), which is not split into its user records; turn aggregation off in the producer",
+        data.len()
+    )]
+    AggregatedRecord {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard.
+        shard: ShardId,
+        /// The record.
+        sequence_number: SequenceNumber,
+        /// The record's own partition key; its user records have keys of their own inside.
+        partition_key: Option<Arc<str>>,
+        /// The record as it was read, magic and trailer included.
+        data: Bytes,
+    },
+
+    /// The Kinesis stream itself is gone. The subscription ends after this item.
+    #[error("stream {stream} is gone: {source}")]
+    StreamGone {
+        /// The stream.
+        stream: Arc<str>,
+        /// The answer of the service.
+        source: ServiceFailure,
+    },
+}
+
+/// How much an error matters to somebody who consumes a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorClass {
+    /// The library is retrying; nothing is lost. [`Subscription::tolerant`](crate::Subscription::tolerant) logs
+    /// and drops these.
+    Transient,
+    /// This one record will not be delivered.
+    Record,
+    /// The subscription ends after this item, or the call failed for good.
+    Fatal,
+}
+
+impl KinesisError {
+    /// What to do about it.
+    ///
+    /// ```
+    /// use kinesis_stream::{ErrorClass, KinesisError};
+    ///
+    /// assert_eq!(KinesisError::NotConnected.class(), ErrorClass::Fatal);
+    /// ```
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::List { .. } | Self::Read { .. } | Self::Store { .. } | Self::LeaseLost { .. } => {
+                ErrorClass::Transient
+            }
+            Self::AggregatedRecord { .. } => ErrorClass::Record,
+            Self::Invalid { .. }
+            | Self::NotConnected
+            | Self::AlreadySubscribed { .. }
+            | Self::Stream { .. }
+            | Self::Denied { .. }
+            | Self::Service { .. }
+            | Self::DuplicateOwner { .. }
+            | Self::StreamGone { .. } => ErrorClass::Fatal,
+        }
+    }
+
+    pub(crate) fn invalid(what: &'static str, problem: impl Into<String>) -> Self {
+        Self::Invalid { what, problem: problem.into() }
+    }
+}

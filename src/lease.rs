@@ -1,0 +1,154 @@
+//! Leases: who reads a shard, and how far a consumer has come. [`LeaseStore`] is the contract that every store keeps.
+//!
+//! A lease is one row for each consumer, stream and shard. It names an owner, carries an *epoch* that grows with
+//! every take, and holds the [`Checkpoint`]. Every write names the epoch it belongs to, so the writes of an
+//! instance that was overtaken are refused, however late they arrive.
+//!
+//! - [`MemoryLeaseStore`] keeps leases in this process; they end with it.
+
+use std::{fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+
+use crate::{failure::StoreError, id::ShardId, position::Checkpoint};
+
+mod memory;
+
+pub use self::memory::MemoryLeaseStore;
+
+/// The consumer, stream and shard that a lease belongs to. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseKey {
+    /// The consumer's name, as set with [`KinesisBroker::consumer`](crate::KinesisBroker::consumer).
+    pub consumer: Arc<str>,
+    /// The name of the Kinesis stream.
+    pub stream: Arc<str>,
+    /// The shard.
+    pub shard: ShardId,
+}
+
+impl fmt::Display for LeaseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.consumer, self.stream, self.shard)
+    }
+}
+
+/// One row of the lease table, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Whose row it is.
+    pub key: LeaseKey,
+    /// The instance that holds the shard; none while it is free.
+    pub owner: Option<Arc<str>>,
+    /// One higher with every take.
+    pub epoch: u64,
+    /// One higher with every write of any kind. A counter that does not move for the time to live of a lease is
+    /// the sign of a dead owner: the observer measures that on its own monotonic clock, so no two clocks are compared.
+    pub counter: u64,
+    /// How far the consumer has come; none before anything was read.
+    pub checkpoint: Option<Checkpoint>,
+    /// The parents of the shard, oldest knowledge of its lineage once the service stops listing them.
+    pub parents: Vec<ShardId>,
+    /// When the Kinesis stream was created (Unix milliseconds): a stream deleted and created again under its name is
+    /// another stream, to which the checkpoint does not apply. None where the service did not say.
+    pub stream_created: Option<i64>,
+    /// The instance that asked the owner to hand this shard over; none when nobody did.
+    pub wanted_by: Option<Arc<str>>,
+}
+
+/// The lease of one shard as its holder knows it: what [`renew`](LeaseStore::renew),
+/// [`checkpoint`](LeaseStore::checkpoint) and [`release`](LeaseStore::release) are conditional on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Whose row it is.
+    pub key: LeaseKey,
+    /// The holder.
+    pub owner: Arc<str>,
+    /// The epoch of the take.
+    pub epoch: u64,
+}
+
+/// What an instance asks for when it takes a lease.
+#[derive(Clone, Debug)]
+pub struct Take {
+    /// Whose row it is.
+    pub key: LeaseKey,
+    /// The instance that takes it.
+    pub owner: Arc<str>,
+    /// The row as the instance last saw it; none if there was no row. The take is conditional on it.
+    pub seen: Option<Seen>,
+    /// Kept in the row: see [`Lease::parents`].
+    pub parents: Vec<ShardId>,
+    /// Kept in the row: see [`Lease::stream_created`].
+    pub stream_created: Option<i64>,
+}
+
+/// The state of a row on which a write is conditional.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// [`Lease::epoch`] as seen.
+    pub epoch: u64,
+    /// [`Lease::counter`] as seen.
+    pub counter: u64,
+}
+
+impl Lease {
+    /// What a conditional write on this row is conditional on.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        Seen { epoch: self.epoch, counter: self.counter }
+    }
+}
+
+/// The outcome of a conditional write that reached the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write<T = ()> {
+    /// It was applied.
+    Applied(T),
+    /// The condition did not hold and nothing was written. Here is the row as it stands; none if there is no row.
+    Refused(Option<Lease>),
+}
+
+/// The future of a call on a store.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// A table of leases, shared by the instances of a consumer.
+///
+/// The library calls it; users choose or write one. Every method is one atomic step on one row, except
+/// [`leases`](Self::leases), which may read row by row.
+///
+/// # What an implementation owes
+///
+/// - **Conditions are checked and applied in one step.** Of a hundred concurrent takes of one row, one is applied.
+/// - **Every applied write moves [`Lease::counter`]**, and takes alone move [`Lease::epoch`], by one.
+/// - **No clock.** A store neither expires leases nor reads time; expiry is the observer's judgement.
+/// - **A refused write is an answer, an [`Err`] is not one.** After an `Err` the write may or may not have been
+///   applied; the library repeats it or reads the row again, so repeating must be harmless. Repeating a checkpoint,
+///   a renewal or a release under one owner and epoch is.
+/// - **Answers come in bounded time.** The library gives a call up after one renewal interval and treats it as failed.
+///
+/// # Cancel safety
+///
+/// The library may drop a future before it is ready. The write may then be applied or not, as after an `Err`.
+pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
+    /// All rows of one consumer and stream, in any order.
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>>;
+
+    /// Makes `take.owner` the holder, if the row is as `take.seen` says (absent, where that is none), with the epoch
+    /// one higher. A new row starts with epoch 1, without a checkpoint. [`Lease::wanted_by`] is cleared, the checkpoint kept.
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
+
+    /// Shows that the holder lives, by moving the counter. Changes nothing else. Conditional on owner and epoch.
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write>;
+
+    /// Replaces the checkpoint, whatever it was: the library alone knows the order of a shard. Counts as a renewal.
+    /// Conditional on owner and epoch.
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write>;
+
+    /// Frees the row: no owner, everything else kept. Conditional on owner and epoch.
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write>;
+
+    /// Asks the holder to hand the shard over to `by`, through [`Lease::wanted_by`]. Conditional on the row being as
+    /// seen.
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write>;
+}

@@ -1,0 +1,20 @@
+//! Read Amazon Kinesis Data Streams as one stream of records.
+
+mod error;
+mod failure;
+mod id;
+mod lease;
+mod position;
+mod record;
+mod service;
+mod settings;
+
+pub use crate::{
+    error::{ErrorClass, KinesisError},
+    failure::{Action, FailureKind, ServiceFailure, StoreError},
+    id::{SequenceNumber, ShardId},
+    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    position::{Checkpoint, KinesisPosition},
+    record::{Headers, Record},
+    settings::OnDrop,
+};

@@ -1,0 +1,121 @@
+//! A record as it is handed out: values only.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+
+use crate::{
+    id::{SequenceNumber, ShardId},
+    position::KinesisPosition,
+};
+
+/// The headers of a record: names and values in the order in which the producer put them. Cheap to clone.
+///
+/// Kinesis has no headers; they travel in a small envelope in front of the payload. A name may come more than once.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Headers(Option<Arc<[(String, Bytes)]>>);
+
+impl Headers {
+    pub(crate) fn new(headers: Vec<(String, Bytes)>) -> Self {
+        Self((!headers.is_empty()).then(|| headers.into()))
+    }
+
+    /// The first value under this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Bytes> {
+        self.iter().find_map(|(n, value)| (n == name).then_some(value))
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Bytes)> {
+        self.0.as_deref().unwrap_or_default().iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.as_deref().map_or(0, <[_]>::len)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+/// A record of a shard and where it stood. `T` is the payload: its bytes, or what they were decoded to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<T = Bytes> {
+    pub(crate) payload: T,
+    pub(crate) headers: Headers,
+    pub(crate) partition_key: Option<Box<str>>,
+    pub(crate) stream: Arc<str>,
+    pub(crate) shard: ShardId,
+    pub(crate) sequence_number: SequenceNumber,
+    pub(crate) arrived_at: Option<i64>,
+}
+
+impl<T> Record<T> {
+    /// The payload, without the envelope of its headers.
+    pub fn payload(&self) -> &T {
+        &self.payload
+    }
+
+    /// The payload alone.
+    pub fn into_payload(self) -> T {
+        self.payload
+    }
+
+    /// The headers; empty where the producer set none.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The partition key. None where the stream distributes records by itself and the producer named no key.
+    pub fn partition_key(&self) -> Option<&str> {
+        self.partition_key.as_deref()
+    }
+
+    /// The name of the stream.
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> &ShardId {
+        &self.shard
+    }
+
+    /// The place of the record in its shard.
+    pub fn sequence_number(&self) -> &SequenceNumber {
+        &self.sequence_number
+    }
+
+    /// The record as a position: where to start reading *at* it.
+    pub fn position(&self) -> KinesisPosition {
+        KinesisPosition::sequence(self.shard.clone(), self.sequence_number.clone())
+    }
+
+    /// When the service took the record, roughly: millisecond steps at best, and neither accurate nor in order
+    /// ([`ApproximateArrivalTimestamp`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html)).
+    pub fn arrived_at(&self) -> Option<SystemTime> {
+        let millis = self.arrived_at?;
+        let distance = Duration::from_millis(millis.unsigned_abs());
+        if millis < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(distance)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(distance)
+        }
+    }
+}
