@@ -1,5 +1,6 @@
 //! Read Amazon Kinesis Data Streams as one stream of records.
 
+mod aggregate;
 mod envelope;
 mod error;
 mod failure;
