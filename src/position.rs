@@ -3,7 +3,10 @@
 
 use std::fmt;
 
-use crate::id::{SequenceNumber, ShardId};
+use crate::{
+    error::KinesisError,
+    id::{SequenceNumber, ShardId},
+};
 
 /// A place in a stream from which to read.
 ///
@@ -110,14 +113,249 @@ pub(crate) struct Role {
     pub(crate) child: bool,
 }
 
+impl Position {
+    /// Refuses a time that is still to come (R6): the service leaves undefined what it would read. `what` is the
+    /// setting by its name in the API.
+    pub(crate) fn check(&self, what: &'static str, now_unix_millis: i64) -> Result<(), KinesisError> {
+        match self {
+            Self::Timestamp(millis) if *millis > now_unix_millis => Err(KinesisError::invalid(
+                what,
+                format!("a timestamp may be at most the present, {now_unix_millis}; {millis} is in the future"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The place that this names in one shard; none where it names another shard.
+    fn within(&self, shard: &ShardId) -> Option<Origin> {
+        match self {
+            Self::Horizon => Some(Origin::Horizon),
+            Self::Latest => Some(Origin::Latest),
+            Self::Timestamp(millis) => Some(Origin::Timestamp(*millis)),
+            Self::Sequence(named, number) => (named == shard).then(|| Origin::At(number.clone())),
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Where reading goes on. A shard that is at its end is not opened; if it ever is, from its oldest record, since a
+    /// record that comes twice does less harm than one that never comes.
+    fn origin(&self) -> Origin {
+        match self {
+            Self::At(number) => Origin::At(number.clone()),
+            Self::After(number) => Origin::After(number.clone()),
+            Self::ShardEnd => Origin::Horizon,
+        }
+    }
+}
+
 impl Plan {
-    /// Where this shard opens (R4, R5, R6).
+    /// Refuses positions that cannot be read from (R6).
+    pub(crate) fn check(&self, now_unix_millis: i64) -> Result<(), KinesisError> {
+        [("start_at", &self.forced), ("initial_position", &self.initial)]
+            .into_iter()
+            .filter_map(|(what, position)| Some((what, position.as_ref()?)))
+            .try_for_each(|(what, position)| position.check(what, now_unix_millis))
+    }
+
+    /// Where this shard opens.
+    ///
+    /// | checkpoint | in the opening, under a forced position | otherwise |
+    /// |---|---|---|
+    /// | any | the forced position (R6) | after, or at, the record of the checkpoint (R4, R13) |
+    /// | none | the forced position (R6) | the forced or else the initial position, or else `LATEST` (R5) |
+    /// | none, a child | the forced position (R6) | the same, but never `LATEST`: `TRIM_HORIZON` instead (R6) |
+    ///
+    /// A position that names a record is a position for its shard alone: the others open as if it were not there.
     pub(crate) fn origin(&self, shard: &ShardId, checkpoint: Option<&Checkpoint>, role: Role) -> Origin {
-        todo!("{shard}{checkpoint:?}{role:?}")
+        let within = |position: &Option<Position>| position.as_ref().and_then(|position| position.within(shard));
+        let forced = within(&self.forced);
+        match (forced, checkpoint) {
+            (Some(forced), _) if role.opening => forced,
+            (_, Some(checkpoint)) => checkpoint.origin(),
+            (forced, None) => {
+                let mut asked = forced.into_iter().chain(within(&self.initial));
+                if role.child {
+                    asked.find(|origin| *origin != Origin::Latest).unwrap_or(Origin::Horizon)
+                } else {
+                    asked.next().unwrap_or(Origin::Latest)
+                }
+            }
+        }
+    }
+
+    /// Whether a shard that nobody has read opens at `LATEST`, so that one that was closed by then has nothing to
+    /// offer (H5).
+    pub(crate) fn skips_unread(&self, shard: &ShardId) -> bool {
+        self.origin(shard, None, Role { opening: true, child: false }) == Origin::Latest
     }
 
     /// Whether this opening goes before the checkpoints of all shards, ended ones too (R6).
     pub(crate) fn replays(&self) -> bool {
         matches!(self.forced, Some(Position::Horizon | Position::Timestamp(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPENING: Role = Role { opening: true, child: false };
+    const OPENING_CHILD: Role = Role { opening: true, child: true };
+    const LATER: Role = Role { opening: false, child: false };
+    const LATER_CHILD: Role = Role { opening: false, child: true };
+
+    /// The positions that a table names, with times and records that tell `start_at` from `initial_position`.
+    fn position(name: &str, setting: &str) -> Option<Position> {
+        let position = match name {
+            "-" => return None,
+            "horizon" => KinesisPosition::horizon(),
+            "latest" => KinesisPosition::latest(),
+            "time" => KinesisPosition::timestamp(if setting == "forced" { 1 } else { 2 }),
+            "record" => KinesisPosition::sequence("shard", setting),
+            "elsewhere" => KinesisPosition::sequence("another shard", setting),
+            _ => panic!("{name}"),
+        };
+        Some(position.0)
+    }
+
+    fn plan(forced: &str, initial: &str) -> Plan {
+        Plan { forced: position(forced, "forced"), initial: position(initial, "initial") }
+    }
+
+    /// The origins that a table names: `T` and `R` are the time and the record of `start_at`, `t` and `r` those of
+    /// `initial_position`.
+    fn letter(origin: &Origin) -> &'static str {
+        match origin {
+            Origin::Horizon => "H",
+            Origin::Latest => "L",
+            Origin::Timestamp(1) => "T",
+            Origin::Timestamp(_) => "t",
+            Origin::At(number) if number.as_str() == "forced" => "R",
+            Origin::At(number) if number.as_str() == "initial" => "r",
+            Origin::At(_) => "at",
+            Origin::After(_) => "after",
+        }
+    }
+
+    fn opens(plan: &Plan, checkpoint: Option<&Checkpoint>, role: Role) -> &'static str {
+        letter(&plan.origin(&ShardId::new("shard"), checkpoint, role))
+    }
+
+    // R5, R6
+    #[test]
+    fn a_shard_without_a_checkpoint_opens_where_the_plan_says() {
+        // start_at, initial_position: in the opening, a child in the opening, later, a child later
+        let table = "
+            -         -         L H L H
+            -         horizon   H H H H
+            -         latest    L H L H
+            -         time      t t t t
+            -         record    r r r r
+            -         elsewhere L H L H
+            horizon   -         H H H H
+            horizon   horizon   H H H H
+            horizon   latest    H H H H
+            horizon   time      H H H H
+            horizon   record    H H H H
+            horizon   elsewhere H H H H
+            latest    -         L L L H
+            latest    horizon   L L L H
+            latest    latest    L L L H
+            latest    time      L L L t
+            latest    record    L L L r
+            latest    elsewhere L L L H
+            time      -         T T T T
+            time      horizon   T T T T
+            time      latest    T T T T
+            time      time      T T T T
+            time      record    T T T T
+            time      elsewhere T T T T
+            record    -         R R R R
+            record    horizon   R R R R
+            record    latest    R R R R
+            record    time      R R R R
+            record    record    R R R R
+            record    elsewhere R R R R
+            elsewhere -         L H L H
+            elsewhere horizon   H H H H
+            elsewhere latest    L H L H
+            elsewhere time      t t t t
+            elsewhere record    r r r r
+            elsewhere elsewhere L H L H
+        ";
+        let rows: Vec<Vec<_>> = table
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .filter(|row: &Vec<_>| !row.is_empty())
+            .collect();
+        assert_eq!(rows.len(), 36);
+        for row in rows {
+            let plan = plan(row[0], row[1]);
+            let opened = [OPENING, OPENING_CHILD, LATER, LATER_CHILD].map(|role| opens(&plan, None, role));
+            assert_eq!(opened, row[2..], "start_at {}, initial_position {}", row[0], row[1]);
+        }
+    }
+
+    // R4, R6, R13
+    #[test]
+    fn a_checkpoint_yields_only_to_a_forced_position_and_only_in_the_opening() {
+        let (at, after) = (Checkpoint::At("5".into()), Checkpoint::After("5".into()));
+        // start_at: in the opening with a checkpoint at a record, after a record, at the end; the same, later
+        let table = [
+            ("-", ["at", "after", "H"], ["at", "after", "H"]),
+            ("horizon", ["H", "H", "H"], ["at", "after", "H"]),
+            ("latest", ["L", "L", "L"], ["at", "after", "H"]),
+            ("time", ["T", "T", "T"], ["at", "after", "H"]),
+            ("record", ["R", "R", "R"], ["at", "after", "H"]),
+            ("elsewhere", ["at", "after", "H"], ["at", "after", "H"]),
+        ];
+        for (forced, opening, later) in table {
+            for initial in ["-", "horizon", "latest", "time", "record", "elsewhere"] {
+                let plan = plan(forced, initial);
+                let opened = |role| [&at, &after, &Checkpoint::ShardEnd].map(|point| opens(&plan, Some(point), role));
+                for (role, expected) in
+                    [(OPENING, opening), (OPENING_CHILD, opening), (LATER, later), (LATER_CHILD, later)]
+                {
+                    assert_eq!(opened(role), expected, "start_at {forced}, initial_position {initial}, {role:?}");
+                }
+            }
+        }
+    }
+
+    // H5
+    #[test]
+    fn unread_shards_are_skipped_only_where_they_would_open_at_the_tip() {
+        let table = [
+            ("-", "-", true),
+            ("-", "horizon", false),
+            ("-", "latest", true),
+            ("-", "time", false),
+            ("-", "record", false),
+            ("-", "elsewhere", true),
+            ("latest", "horizon", true),
+            ("horizon", "-", false),
+            ("elsewhere", "time", false),
+        ];
+        for (forced, initial, skips) in table {
+            let plan = plan(forced, initial);
+            assert_eq!(plan.skips_unread(&"shard".into()), skips, "start_at {forced}, initial_position {initial}");
+        }
+    }
+
+    // R6
+    #[test]
+    fn a_timestamp_in_the_future_is_refused_by_its_setting_limit_and_value() {
+        assert!(plan("time", "time").check(2).is_ok());
+        assert!(plan("record", "latest").check(i64::MIN).is_ok());
+        let refusal = |forced, initial| plan(forced, initial).check(0).unwrap_err().to_string();
+        assert_eq!(
+            refusal("time", "-"),
+            "invalid start_at: a timestamp may be at most the present, 0; 1 is in the future"
+        );
+        assert_eq!(
+            refusal("horizon", "time"),
+            "invalid initial_position: a timestamp may be at most the present, 0; 2 is in the future"
+        );
     }
 }
