@@ -6,6 +6,7 @@ mod error;
 mod failure;
 mod id;
 mod lease;
+mod lineage;
 mod position;
 mod record;
 mod service;
