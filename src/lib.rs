@@ -7,6 +7,7 @@ mod failure;
 mod id;
 mod lease;
 mod lineage;
+mod pace;
 mod position;
 mod record;
 mod service;

@@ -1,0 +1,218 @@
+//! When the next read of a shard may be sent (R7, R9, R10): pure arithmetic on instants that are passed in.
+//!
+//! A shard allows five reads in a second, and the service counts them when they reach it, which the client does not see. It
+//! does see that a read was counted before its answer came. So a read goes out a second after the *answer* to the one that
+//! is a whole allowance before it: strict however long calls take, and a burst of a whole allowance is still possible.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a shard gives in a second, in bytes.
+const BYTES_PER_SECOND: u64 = 2 << 20;
+
+/// The pause after a read that failed, other than by throttling (R10).
+const AFTER_FAILURE: Duration = SECOND;
+
+/// Longer than anybody waits, and short enough to be added to any instant.
+const FOREVER: Duration = Duration::from_hours(30 * 365 * 24);
+
+/// What became of a read. Each cost one of the shard's reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A page with records, of so many bytes.
+    Page { bytes: usize },
+    /// A page without records.
+    Empty,
+    /// Too many reads, or too many bytes.
+    Throttled,
+    /// Another error, a timeout too.
+    Failed,
+    /// Nothing that says when to come back: the iterator had expired, or the read was given up.
+    Void,
+}
+
+/// The pace of one shard's reads, of which one is under way at a time.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    reads_per_second: usize,
+    poll_interval: Duration,
+    /// When the reads of the last second were answered, at most a whole allowance of them, oldest first.
+    answered: VecDeque<Instant>,
+    /// The end of the pause that the last answer asked for.
+    rested: Option<Instant>,
+}
+
+impl Pace {
+    /// No reads a second would be no reads at all, and counts as one.
+    pub(crate) fn new(reads_per_second: u32, poll_interval: Duration) -> Self {
+        Self {
+            reads_per_second: usize::try_from(reads_per_second).unwrap_or(usize::MAX).max(1),
+            poll_interval,
+            answered: VecDeque::new(),
+            rested: None,
+        }
+    }
+
+    /// The earliest moment of the next read; none when nothing holds it back. It may have passed.
+    pub(crate) fn next_read(&self) -> Option<Instant> {
+        let spent = self.answered.len() == self.reads_per_second;
+        let allowed = self.answered.front().filter(|_| spent).map(|oldest| *oldest + SECOND);
+        allowed.max(self.rested)
+    }
+
+    /// The read under way is over.
+    pub(crate) fn answered(&mut self, at: Instant, answer: Answer) {
+        self.answered.push_back(at);
+        while self.answered.len() > self.reads_per_second || self.answered.front().is_some_and(|a| *a + SECOND <= at) {
+            self.answered.pop_front();
+        }
+        self.rested = Some(at + self.pause(answer).min(FOREVER));
+    }
+
+    fn pause(&self, answer: Answer) -> Duration {
+        match answer {
+            Answer::Page { bytes } => {
+                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+                Duration::from_nanos(bytes.saturating_mul(1_000_000_000).div_ceil(BYTES_PER_SECOND))
+            }
+            Answer::Empty | Answer::Throttled => self.poll_interval,
+            Answer::Failed => AFTER_FAILURE,
+            Answer::Void => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    const POLL: Duration = Duration::from_millis(700);
+
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Reads as early as the pace allows. Each read takes `latency`; gives when, after the start, each was sent.
+    fn sent(pace: &mut Pace, latency: Duration, answers: &[Answer]) -> Vec<Duration> {
+        let start = Instant::now();
+        let mut now = start;
+        let mut read = |answer: &Answer| {
+            now = pace.next_read().map_or(now, |earliest| earliest.max(now));
+            let sent = now;
+            now += latency;
+            pace.answered(now, *answer);
+            sent - start
+        };
+        answers.iter().map(&mut read).collect()
+    }
+
+    // R7
+    #[test]
+    fn a_burst_of_one_allowance_goes_out_at_once_and_the_next_a_second_after_the_answers() {
+        let table = [
+            (0, [0, 0, 0, 0, 0, 1_000, 1_000, 1_000, 1_000, 1_000, 2_000]),
+            (50, [0, 50, 100, 150, 200, 1_050, 1_100, 1_150, 1_200, 1_250, 2_100]),
+            (300, [0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 3_000]),
+        ];
+        for (latency, expected) in table {
+            let sent = sent(&mut Pace::new(5, POLL), millis(latency), &[Answer::Page { bytes: 1 }; 11]);
+            let sent = sent.iter().map(Duration::as_millis).collect::<Vec<_>>();
+            assert_eq!(sent, expected, "{latency} ms a read");
+        }
+    }
+
+    // R7, R9, R10
+    #[test]
+    fn the_answer_says_how_long_to_pause() {
+        let table = [
+            ("a byte takes its share of a second, rounded up", Answer::Page { bytes: 1 }, Duration::from_nanos(477)),
+            ("2 MiB", Answer::Page { bytes: 2 << 20 }, millis(1_000)),
+            ("a page as large as there are", Answer::Page { bytes: 10 << 20 }, millis(5_000)),
+            ("records without a byte", Answer::Page { bytes: 0 }, millis(0)),
+            ("no records", Answer::Empty, POLL),
+            ("throttled", Answer::Throttled, POLL),
+            ("failed", Answer::Failed, millis(1_000)),
+            ("an expired iterator", Answer::Void, millis(0)),
+        ];
+        for (name, answer, pause) in table {
+            let sent = sent(&mut Pace::new(100, POLL), millis(20), &[answer, Answer::Empty]);
+            assert_eq!(sent[1], millis(20) + pause, "{name}");
+        }
+    }
+
+    // R7
+    #[test]
+    fn nothing_holds_the_first_read_back() {
+        assert_eq!(Pace::new(5, POLL).next_read(), None);
+    }
+
+    // R7
+    #[test]
+    fn reads_that_came_to_nothing_count() {
+        for answer in [Answer::Void, Answer::Page { bytes: 0 }] {
+            let sent = sent(&mut Pace::new(2, POLL), millis(0), &[answer; 4]);
+            assert_eq!(sent, [millis(0), millis(0), millis(1_000), millis(1_000)], "{answer:?}");
+        }
+    }
+
+    // R7
+    #[test]
+    fn a_longer_pause_and_the_allowance_do_not_add_up() {
+        let sent =
+            sent(&mut Pace::new(1, POLL), millis(0), &[Answer::Empty, Answer::Page { bytes: 3 << 20 }, Answer::Empty]);
+        assert_eq!(sent, [millis(0), millis(1_000), millis(2_500)]);
+    }
+
+    // R7
+    #[test]
+    fn settings_out_of_all_proportion_do_no_harm() {
+        let none =
+            sent(&mut Pace::new(0, Duration::MAX), millis(0), &[Answer::Page { bytes: usize::MAX }, Answer::Empty]);
+        assert!(none[1] > millis(1_000));
+        assert_eq!(sent(&mut Pace::new(5, Duration::MAX), millis(0), &[Answer::Empty; 2])[1], FOREVER);
+    }
+
+    // R7
+    #[test]
+    fn only_the_reads_of_the_last_second_are_remembered() {
+        let mut pace = Pace::new(u32::MAX, millis(0));
+        sent(&mut pace, millis(1), &vec![Answer::Empty; 10_000]);
+        assert_eq!(pace.answered.len(), 1_000);
+    }
+
+    fn answer() -> impl Strategy<Value = Answer> {
+        prop_oneof![
+            (0..4_000_000_usize).prop_map(|bytes| Answer::Page { bytes }),
+            Just(Answer::Page { bytes: 0 }),
+            Just(Answer::Empty),
+            Just(Answer::Void),
+        ]
+    }
+
+    proptest! {
+        // R7, E1
+        #[test]
+        fn no_second_of_the_service_ever_sees_more_reads_than_allowed(
+            reads_per_second in 1..8_u32,
+            reads in vec((answer(), 0..1_500_u64, 0..1_500_u64, 0..50_u64), 1..60),
+        ) {
+            let mut pace = Pace::new(reads_per_second, millis(3));
+            let mut now = Instant::now();
+            let mut seen = Vec::new();
+            for (answer, way_there, way_back, idle) in reads {
+                now = pace.next_read().map_or(now, |earliest| earliest.max(now)) + millis(idle);
+                seen.push(now + millis(way_there));
+                now += millis(way_there + way_back);
+                pace.answered(now, answer);
+            }
+            for few in seen.windows(reads_per_second as usize + 1) {
+                prop_assert!(few[few.len() - 1] - few[0] >= SECOND);
+            }
+        }
+    }
+}
