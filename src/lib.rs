@@ -1,6 +1,7 @@
 //! Read Amazon Kinesis Data Streams as one stream of records.
 
 mod aggregate;
+mod budget;
 mod envelope;
 mod error;
 mod failure;
