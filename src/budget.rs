@@ -1,13 +1,14 @@
 //! Which read may start, by the bytes that it may bring (A5). First come, first served.
 //!
-//! A subscription holds pages up to a limit. A read is admitted with a reservation, the bytes it is expected to bring, and
-//! the [`Grant`] then stands for its page until that is given away: whoever owns the one owns the other, so there is no
-//! path on which room is lost.
+//! A subscription holds pages up to a limit. A read is admitted with a reservation, the bytes it is expected to bring,
+//! and the [`Grant`] then stands for its page until that is given away: whoever owns the one owns the other, so there
+//! is no path on which room is lost.
 //!
-//! A read is admitted when what is held and reserved leaves room for it, or else when nothing that is held could be handed
-//! out and no read is under way: with all pages [parked](Grant::park), only a read can bring anything to hand out, and
-//! waiting for room would be waiting for ever. What is held is thus bounded by the limit and the excess of the reads under
-//! way: what they bring beyond their reservations, and the one that was admitted without room.
+//! A read is admitted when what is held and reserved leaves room for it, or else when nothing that is held could be
+//! handed out and no read is under way: with all pages [parked](Grant::park), only a read can bring anything to hand
+//! out, and waiting for room would be waiting for ever. What is held is thus bounded by the limit and an excess: what
+//! reads under way bring beyond their reservations, and the pages that were admitted without room. Those add up only
+//! while they are parked, to one for each shard, since a parked shard does not read ahead.
 
 use std::{
     collections::BTreeMap,

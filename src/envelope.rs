@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Numbers are big-endian, names are UTF-8. The format is shared with services that are already deployed, so it does
-//! not change. Kinesis marks no record as enveloped, hence two rules: what does not parse to the last byte is somebody's
-//! payload, and a payload that would parse is wrapped before it is sent.
+//! not change. Kinesis marks no record as enveloped, hence two rules: what does not parse to the last byte is
+//! somebody's payload, and a payload that would parse is wrapped before it is sent.
 
 use std::str;
 

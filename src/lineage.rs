@@ -37,15 +37,15 @@ impl From<Option<&Checkpoint>> for Progress {
 /// What is to be done about a listed shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It may be read. A child, in the sense of [`Role::child`](crate::position::Role::child), opens at its oldest record
-    /// where it has no checkpoint.
+    /// It may be read. A child, in the sense of [`Role::child`](crate::position::Role::child), opens at its oldest
+    /// record where it has no checkpoint.
     Ready { child: bool },
     /// These parents are to be read to their end first.
     Waits(BTreeSet<ShardId>),
     /// It was read to its end.
     Done,
-    /// It was closed before the subscription began, nobody has ever read it or anything above it, and the plan
-    /// is to read what comes from now on: it has nothing to offer (H5). Its children are none in the sense of R6, also when
+    /// It was closed before the subscription began, nobody has ever read it or anything above it, and the plan is to
+    /// read what comes from now on: it has nothing to offer (H5). Its children are none in the sense of R6, also when
     /// some of them have checkpoints by now: those that do not still open at the tip.
     PassedOver,
 }
@@ -82,8 +82,8 @@ type Parents<'a> = BTreeMap<&'a ShardId, &'a [ShardId]>;
 /// `known` holds the progress of every row there is, those of shards that are no longer listed too. A subscription that
 /// goes before the checkpoints shows the shards that it has yet to read again as [`Progress::Open`].
 ///
-/// Nearly linear in shards and parents. Of a listing that goes in circles, the edges that close them are left out, so that
-/// nobody waits for ever.
+/// Nearly linear in shards and parents. Of a listing that goes in circles, the edges that close them are left out, so
+/// that nobody waits for ever.
 pub(crate) fn judge(
     listed: &[ListedShard],
     known: &BTreeMap<ShardId, Progress>,
@@ -138,8 +138,8 @@ impl Elders {
     }
 }
 
-/// The listed shards, every one after its listed parents. Walks instead of calling itself, since a lineage can be as deep
-/// as the listing is long.
+/// The listed shards, every one after its listed parents. Walks instead of calling itself, since a lineage can be as
+/// deep as the listing is long.
 fn elders_first<'a>(parents: &Parents<'a>) -> Vec<&'a ShardId> {
     enum Step<'a> {
         Visit(&'a ShardId),
@@ -240,7 +240,8 @@ mod tests {
         verdicts.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Rows of: what it shows, plan, listing (the opening listing before a `/`, where that was another), rows, verdicts.
+    /// Rows of: what it shows, plan, listing (the opening listing before a `/`, where that was another), rows,
+    /// verdicts.
     fn check(table: &[(&str, &str, &str, &str, &str)]) {
         for (name, from, listings, known, expected) in table {
             let (first, now) = listings.split_once('/').unwrap_or((listings, listings));

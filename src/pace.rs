@@ -1,8 +1,9 @@
 //! When the next read of a shard may be sent (R7, R9, R10): pure arithmetic on instants that are passed in.
 //!
-//! A shard allows five reads in a second, and the service counts them when they reach it, which the client does not see. It
-//! does see that a read was counted before its answer came. So a read goes out a second after the *answer* to the one that
-//! is a whole allowance before it: strict however long calls take, and a burst of a whole allowance is still possible.
+//! A shard allows five reads in a second, and the service counts them when they reach it, which the client does not
+//! see. It does see that a read was counted before its answer came. So a read goes out a second after the *answer* to
+//! the one that is a whole allowance before it: strict however long calls take, and a burst of a whole allowance is
+//! still possible.
 
 use std::{collections::VecDeque, time::Duration};
 
