@@ -7,7 +7,9 @@ mod error;
 mod failure;
 mod id;
 mod lease;
+mod limits;
 mod lineage;
+mod outgoing;
 mod pace;
 mod position;
 mod record;
@@ -19,6 +21,7 @@ pub use crate::{
     failure::{Action, FailureKind, ServiceFailure, StoreError},
     id::{SequenceNumber, ShardId},
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    outgoing::{Outgoing, Published},
     position::{Checkpoint, KinesisPosition},
     record::{Headers, Record},
     settings::OnDrop,
