@@ -12,6 +12,8 @@ use futures::future::BoxFuture;
 
 use crate::{failure::StoreError, id::ShardId, position::Checkpoint};
 
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 mod memory;
 
 pub use self::memory::MemoryLeaseStore;
@@ -123,9 +125,14 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// - **Every applied write moves [`Lease::counter`]**, and takes alone move [`Lease::epoch`], by one.
 /// - **No clock.** A store neither expires leases nor reads time; expiry is the observer's judgement.
 /// - **A refused write is an answer, an [`Err`] is not one.** After an `Err` the write may or may not have been
-///   applied; the library repeats it or reads the row again, so repeating must be harmless. Repeating a checkpoint,
-///   a renewal or a release under one owner and epoch is.
+///   applied; the library repeats it or reads the row again, so repeating must be harmless. A repeated renewal or
+///   checkpoint is applied once more; a repeated take, ask or release finds its own work done and is refused, with the
+///   row that shows it.
+/// - **Reads are not behind.** [`leases`](Self::leases) and the row of a refusal show every write that was applied
+///   before the call.
 /// - **Answers come in bounded time.** The library gives a call up after one renewal interval and treats it as failed.
+///
+/// The cargo feature `contract` has these promises as a suite of tests, `contract::run`, for those who write a store.
 ///
 /// # Cancel safety
 ///
@@ -135,7 +142,9 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>>;
 
     /// Makes `take.owner` the holder, if the row is as `take.seen` says (absent, where that is none), with the epoch
-    /// one higher. A new row starts with epoch 1, without a checkpoint. [`Lease::wanted_by`] is cleared, the checkpoint kept.
+    /// one higher. A new row starts with epoch 1 and counter 1, without a checkpoint. The checkpoint of an old one is
+    /// kept, [`Lease::wanted_by`] is cleared, and parents and creation time are those of the take. Whether the row was
+    /// held or free makes no difference. The answer is the new row.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
     /// Shows that the holder lives, by moving the counter. Changes nothing else. Conditional on owner and epoch.
@@ -145,7 +154,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// Conditional on owner and epoch.
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write>;
 
-    /// Frees the row: no owner, everything else kept. Conditional on owner and epoch.
+    /// Frees the row: no owner, everything else kept. Conditional on owner and epoch, so later writes of that epoch are
+    /// refused.
     fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write>;
 
     /// Asks the holder to hand the shard over to `by`, through [`Lease::wanted_by`]. Conditional on the row being as

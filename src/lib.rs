@@ -16,6 +16,8 @@ mod record;
 mod service;
 mod settings;
 
+#[cfg(any(test, feature = "contract"))]
+pub use crate::lease::contract;
 pub use crate::{
     error::{ErrorClass, KinesisError},
     failure::{Action, FailureKind, ServiceFailure, StoreError},

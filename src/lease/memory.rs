@@ -1,5 +1,142 @@
 //! Leases in this process's memory.
 
-/// Leases in memory.
-#[derive(Debug, Default)]
-pub struct MemoryLeaseStore;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    position::Checkpoint,
+};
+
+/// Leases in this process's memory: they end with it, so after a restart a consumer begins where its descriptor says.
+///
+/// For tests, for tools that read a stream once, and for services that keep their own positions. Clones share one
+/// table, so several brokers of one process can share the shards of a stream.
+///
+/// ```
+/// use kinesis_stream::{LeaseStore, MemoryLeaseStore};
+///
+/// # futures::executor::block_on(async {
+/// let store = MemoryLeaseStore::new();
+/// assert_eq!(store.leases("default", "orders").await?, []);
+/// # Ok::<_, kinesis_stream::StoreError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MemoryLeaseStore {
+    rows: Arc<Mutex<Rows>>,
+}
+
+type Rows = BTreeMap<LeaseKey, Lease>;
+
+impl MemoryLeaseStore {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One atomic step. Nothing below panics half-way through a row, so a poisoned table is as good as any.
+    fn step<'a, T>(&'a self, step: impl FnOnce(&mut Rows) -> T + Send + 'a) -> StoreFuture<'a, T> {
+        Box::pin(async move { Ok(step(&mut self.rows.lock().unwrap_or_else(PoisonError::into_inner))) })
+    }
+
+    /// Changes a row as its holder, and counts the write; or refuses.
+    fn write<'a>(&'a self, held: &'a Held, change: impl FnOnce(&mut Lease) + Send + 'a) -> StoreFuture<'a, Write> {
+        self.step(move |rows| match rows.get_mut(&held.key) {
+            Some(row) if row.owner.as_ref() == Some(&held.owner) && row.epoch == held.epoch => {
+                change(row);
+                row.counter += 1;
+                Write::Applied(())
+            }
+            row => Write::Refused(row.cloned()),
+        })
+    }
+}
+
+impl LeaseStore for MemoryLeaseStore {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        self.step(move |rows| {
+            let belongs = |key: &LeaseKey| *key.consumer == *consumer && *key.stream == *stream;
+            rows.values().filter(|row| belongs(&row.key)).cloned().collect()
+        })
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
+        self.step(move |rows| {
+            let row = rows.get(&take.key);
+            if row.map(Lease::seen) != take.seen {
+                return Write::Refused(row.cloned());
+            }
+            let taken = Lease {
+                key: take.key.clone(),
+                owner: Some(Arc::clone(&take.owner)),
+                epoch: row.map_or(1, |row| row.epoch + 1),
+                counter: row.map_or(1, |row| row.counter + 1),
+                checkpoint: row.and_then(|row| row.checkpoint.clone()),
+                parents: take.parents.clone(),
+                stream_created: take.stream_created,
+                wanted_by: None,
+            };
+            rows.insert(take.key.clone(), taken.clone());
+            Write::Applied(taken)
+        })
+    }
+
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        self.write(held, |_| ())
+    }
+
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
+        self.write(held, |row| row.checkpoint = Some(checkpoint.clone()))
+    }
+
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        self.write(held, |row| row.owner = None)
+    }
+
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
+        self.step(move |rows| match rows.get_mut(key) {
+            Some(row) if row.seen() == seen => {
+                row.wanted_by = Some(by.into());
+                row.counter += 1;
+                Write::Applied(())
+            }
+            row => Write::Refused(row.cloned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::lease::contract;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn keeps_the_contract() {
+        contract::run(Arc::new(MemoryLeaseStore::new())).await;
+    }
+
+    #[tokio::test]
+    async fn clones_share_one_table() {
+        let store = MemoryLeaseStore::new();
+        let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
+        let take = Take { key, owner: "a".into(), seen: None, parents: Vec::new(), stream_created: None };
+        store.clone().take(&take).await.unwrap();
+        assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
+        assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_never_polled_writes_nothing() {
+        let store = MemoryLeaseStore::new();
+        let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
+        let take = Take { key, owner: "a".into(), seen: None, parents: Vec::new(), stream_created: None };
+        drop(store.take(&take));
+        assert!(store.leases("default", "orders").await.unwrap().is_empty());
+    }
+}

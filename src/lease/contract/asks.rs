@@ -1,0 +1,33 @@
+//! Promises of [`LeaseStore::ask`].
+
+use super::row::{ONE, Row, TWO, after};
+use crate::lease::{Lease, LeaseStore, Seen, Write};
+
+pub(super) async fn an_ask_marks_the_row_until_the_next_take(store: &dyn LeaseStore) {
+    let row = Row::new(store, "an ask");
+    let held = row.taken(ONE).await;
+    let before = row.lease().await;
+    assert_eq!(row.ask(before.seen(), TWO).await, Write::Applied(()));
+    let marked = Lease { counter: before.counter + 1, wanted_by: Some(TWO.into()), ..before };
+    assert_eq!(row.lease().await, marked);
+
+    row.renew(&held).await;
+    row.checkpoint(&held, &after("5")).await;
+    row.release(&held).await;
+    assert_eq!(row.lease().await.wanted_by.as_deref(), Some(TWO), "the holder's writes keep the mark");
+    row.taken(TWO).await;
+    assert_eq!(row.lease().await.wanted_by, None);
+}
+
+pub(super) async fn an_ask_that_saw_another_state_is_refused(store: &dyn LeaseStore) {
+    let row = Row::new(store, "an outdated ask");
+    assert_eq!(row.ask(Seen { epoch: 1, counter: 1 }, TWO).await, Write::Refused(None));
+    assert_eq!(row.read().await, None, "a refused ask makes no row");
+
+    let held = row.taken(ONE).await;
+    let outdated = row.lease().await.seen();
+    row.renew(&held).await;
+    let lease = row.lease().await;
+    assert_eq!(row.ask(outdated, TWO).await, Write::Refused(Some(lease.clone())));
+    assert_eq!(row.read().await, Some(lease), "a refused ask changes nothing");
+}

@@ -1,0 +1,119 @@
+//! One row under test.
+
+use std::sync::Arc;
+
+use crate::{
+    id::ShardId,
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, Take, Write},
+    position::Checkpoint,
+};
+
+/// The owners that meet on a row.
+pub(super) const ONE: &str = "instance-1";
+pub(super) const TWO: &str = "instance-2";
+
+const STREAM: &str = "orders";
+const SHARD: &str = "shardId-000000000002";
+
+/// A row of its own for each promise, which begins absent.
+pub(super) struct Row<'a> {
+    pub(super) store: &'a dyn LeaseStore,
+    pub(super) key: LeaseKey,
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn new(store: &'a dyn LeaseStore, promise: &str) -> Self {
+        let consumer = format!("contract: {promise}").into();
+        Self { store, key: LeaseKey { consumer, stream: STREAM.into(), shard: SHARD.into() } }
+    }
+
+    /// The row as a reader of the table sees it.
+    pub(super) async fn read(&self) -> Option<Lease> {
+        let mut rows = self.store.leases(&self.key.consumer, &self.key.stream).await.expect("the leases are read");
+        rows.retain(|row| row.key == self.key);
+        assert!(rows.len() <= 1, "one row for each key: {rows:?}");
+        rows.pop()
+    }
+
+    /// The row, where there has to be one.
+    pub(super) async fn lease(&self) -> Lease {
+        self.read().await.expect("there is a row")
+    }
+
+    pub(super) async fn seen(&self) -> Option<Seen> {
+        self.read().await.as_ref().map(Lease::seen)
+    }
+
+    pub(super) async fn take(&self, owner: &str, seen: Option<Seen>) -> Write<Lease> {
+        self.store.take(&take(&self.key, owner, seen)).await.expect("the take is answered")
+    }
+
+    /// Makes this owner the holder, whatever the state.
+    pub(super) async fn taken(&self, owner: &str) -> Held {
+        match self.take(owner, self.seen().await).await {
+            Write::Applied(lease) => self.held(owner, lease.epoch),
+            Write::Refused(row) => panic!("a take that saw the newest state is applied, not refused with {row:?}"),
+        }
+    }
+
+    pub(super) fn held(&self, owner: &str, epoch: u64) -> Held {
+        Held { key: self.key.clone(), owner: owner.into(), epoch }
+    }
+
+    pub(super) async fn renew(&self, held: &Held) -> Write {
+        self.store.renew(held).await.expect("the renewal is answered")
+    }
+
+    pub(super) async fn checkpoint(&self, held: &Held, checkpoint: &Checkpoint) -> Write {
+        self.store.checkpoint(held, checkpoint).await.expect("the checkpoint is answered")
+    }
+
+    pub(super) async fn release(&self, held: &Held) -> Write {
+        self.store.release(held).await.expect("the release is answered")
+    }
+
+    pub(super) async fn ask(&self, seen: Seen, by: &str) -> Write {
+        self.store.ask(&self.key, seen, by).await.expect("the ask is answered")
+    }
+
+    /// A renewal, a checkpoint and a release under this owner and epoch are refused, show the row, and leave it alone.
+    pub(super) async fn refuses(&self, held: &Held) {
+        let before = self.read().await;
+        assert_eq!(self.renew(held).await, Write::Refused(before.clone()), "renew as {held:?}");
+        assert_eq!(
+            self.checkpoint(held, &after("666")).await,
+            Write::Refused(before.clone()),
+            "checkpoint as {held:?}"
+        );
+        assert_eq!(self.release(held).await, Write::Refused(before.clone()), "release as {held:?}");
+        assert_eq!(self.read().await, before, "a refused write changes nothing");
+    }
+}
+
+pub(super) fn take(key: &LeaseKey, owner: &str, seen: Option<Seen>) -> Take {
+    Take { key: key.clone(), owner: owner.into(), seen, parents: parents(), stream_created: Some(CREATED) }
+}
+
+/// What a row holds after its first take.
+pub(super) fn first(key: &LeaseKey, owner: &str) -> Lease {
+    Lease {
+        key: key.clone(),
+        owner: Some(Arc::from(owner)),
+        epoch: 1,
+        counter: 1,
+        checkpoint: None,
+        parents: parents(),
+        stream_created: Some(CREATED),
+        wanted_by: None,
+    }
+}
+
+pub(super) fn after(number: &str) -> Checkpoint {
+    Checkpoint::After(number.into())
+}
+
+const CREATED: i64 = 1_700_000_000_123;
+
+fn parents() -> Vec<ShardId> {
+    vec!["shardId-000000000000".into(), "shardId-000000000001".into()]
+}

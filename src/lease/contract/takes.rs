@@ -1,0 +1,106 @@
+//! Promises of [`LeaseStore::take`].
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::row::{ONE, Row, TWO, after, first, take};
+use crate::lease::{Lease, LeaseStore, Seen, Take, Write};
+
+pub(super) async fn the_first_take_makes_the_row(store: &dyn LeaseStore) {
+    let row = Row::new(store, "the first take");
+    assert_eq!(row.read().await, None, "the table holds no rows of an earlier run");
+    let made = first(&row.key, ONE);
+    assert_eq!(row.take(ONE, None).await, Write::Applied(made.clone()));
+    assert_eq!(row.read().await, Some(made));
+}
+
+pub(super) async fn a_take_keeps_the_checkpoint_and_replaces_the_rest(store: &dyn LeaseStore) {
+    let row = Row::new(store, "the next take");
+    let held = row.taken(ONE).await;
+    row.checkpoint(&held, &after("7")).await;
+    let before = row.lease().await;
+    let bare = Take { parents: Vec::new(), stream_created: None, ..take(&row.key, TWO, Some(before.seen())) };
+    let taken = Lease {
+        owner: Some(TWO.into()),
+        epoch: before.epoch + 1,
+        counter: before.counter + 1,
+        parents: Vec::new(),
+        stream_created: None,
+        ..before
+    };
+    assert_eq!(store.take(&bare).await.expect("the take is answered"), Write::Applied(taken.clone()));
+    assert_eq!(row.read().await, Some(taken));
+}
+
+pub(super) async fn a_take_that_saw_another_state_is_refused_and_shows_the_row(store: &dyn LeaseStore) {
+    let row = Row::new(store, "an outdated take");
+    let phantom = Seen { epoch: 1, counter: 1 };
+    assert_eq!(row.take(ONE, Some(phantom)).await, Write::Refused(None), "there is no row to see");
+    assert_eq!(row.read().await, None, "a refused take makes no row");
+
+    let held = row.taken(ONE).await;
+    row.renew(&held).await;
+    let lease = row.lease().await;
+    let Seen { epoch, counter } = lease.seen();
+    let others = [
+        None,
+        Some(Seen { epoch, counter: counter - 1 }),
+        Some(Seen { epoch, counter: counter + 1 }),
+        Some(Seen { epoch: epoch - 1, counter }),
+        Some(Seen { epoch: epoch + 1, counter }),
+    ];
+    for seen in others {
+        assert_eq!(row.take(TWO, seen).await, Write::Refused(Some(lease.clone())), "a take that saw {seen:?}");
+    }
+    assert_eq!(row.read().await, Some(lease), "a refused take changes nothing");
+}
+
+pub(super) async fn epochs_grow_by_one_and_with_takes_alone(store: &dyn LeaseStore) {
+    let row = Row::new(store, "epochs");
+    for (epoch, owner) in [(1, ONE), (2, TWO), (3, TWO), (4, ONE)] {
+        let held = row.taken(owner).await;
+        assert_eq!(held.epoch, epoch, "also when a holder takes its own row, and after a release");
+        row.renew(&held).await;
+        row.checkpoint(&held, &after("1")).await;
+        row.ask(row.lease().await.seen(), ONE).await;
+        row.release(&held).await;
+        assert_eq!(row.lease().await.epoch, epoch);
+    }
+}
+
+/// On an absent row, on a held one (its owner is thought dead), and on a free one.
+pub(super) async fn of_a_hundred_concurrent_takes_one_is_applied(store: &Arc<dyn LeaseStore>) {
+    let row = Row::new(&**store, "the race");
+    let winner = race(store, &row).await;
+    let winner = row.held(winner.owner.as_deref().expect("a taken row has an owner"), winner.epoch);
+    race(store, &row).await;
+    row.refuses(&winner).await;
+
+    let held = row.taken(ONE).await;
+    row.release(&held).await;
+    race(store, &row).await;
+}
+
+async fn race(store: &Arc<dyn LeaseStore>, row: &Row<'_>) -> Lease {
+    let before = row.read().await;
+    let seen = before.as_ref().map(Lease::seen);
+    let mut takers = JoinSet::new();
+    for taker in 0..100 {
+        let (store, take) = (Arc::clone(store), take(&row.key, &format!("taker-{taker}"), seen));
+        takers.spawn(async move { store.take(&take).await.expect("the take is answered") });
+    }
+    let (mut applied, mut refused) = (Vec::new(), Vec::new());
+    for answer in takers.join_all().await {
+        match answer {
+            Write::Applied(lease) => applied.push(lease),
+            Write::Refused(lease) => refused.push(lease),
+        }
+    }
+    assert_eq!(applied.len(), 1, "of a hundred takes exactly one is applied: {applied:?}");
+    let winner = applied.swap_remove(0);
+    assert!(refused.iter().all(|shown| shown.as_ref() == Some(&winner)), "the others are shown the winner's row");
+    assert_eq!(winner.epoch, before.map_or(1, |row| row.epoch + 1));
+    assert_eq!(row.read().await.as_ref(), Some(&winner));
+    winner
+}
