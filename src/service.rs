@@ -1,7 +1,8 @@
 //! The handful of calls that are made on Kinesis, as a private trait.
 //!
-//! Everything above this seam speaks of values of this crate: [`sdk`] is the one place that knows the SDK's types and
-//! turns its errors into a [`ServiceFailure`]. Tests of time-driven logic put a scripted service here.
+//! Everything above this seam speaks of values of this crate: [`sdk`] is the one place that knows the SDK's types, and
+//! [`classify`] the one that turns its errors into a [`ServiceFailure`]. Tests of time-driven logic put a scripted
+//! service here.
 
 use std::fmt;
 
@@ -14,6 +15,11 @@ use crate::{
     position::Origin,
 };
 
+mod answer_time;
+#[cfg(test)]
+mod canned;
+mod classify;
+pub(crate) mod config;
 mod sdk;
 
 pub(crate) use self::sdk::SdkService;

@@ -1,5 +1,371 @@
 //! The calls, made with the AWS SDK.
 
-/// The SDK behind the seam.
+use std::time::Duration;
+
+use aws_config::SdkConfig;
+use aws_sdk_kinesis::{
+    Client,
+    config::{Builder, Config, retry::RetryConfig, timeout::TimeoutConfig},
+    operation::get_shard_iterator::builders::GetShardIteratorFluentBuilder,
+    primitives::{Blob, DateTime},
+    types::{self, ShardIteratorType},
+};
+use bytes::Bytes;
+
+use crate::{
+    failure::{Action, FailureKind, ServiceFailure},
+    id::ShardId,
+    position::Origin,
+    service::{
+        Call, Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service, StreamStatus,
+        answer_time::AnswerTime, classify::failure,
+    },
+};
+
+/// How long one attempt of a call may take, if the user set nothing else. The SDK sets no such limit itself, and a
+/// connection whose other end is gone can hang for ever. A page of 10 MiB takes 5 seconds at the pace of a shard.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most shards that `ListShards` puts on a page.
+const LIST_LIMIT: i32 = 1_000;
+
+/// The SDK behind the seam: one client, so one pool of connections and one cache of credentials for all calls.
 #[derive(Debug)]
-pub(crate) struct SdkService;
+pub(crate) struct SdkService {
+    client: Client,
+    /// For GetRecords: what the client is configured for, without retries.
+    once: Builder,
+}
+
+impl SdkService {
+    /// Makes the client; no I/O. The configuration has passed [`check`](super::config::check), so this does not panic.
+    pub(crate) fn new(config: &SdkConfig) -> Self {
+        let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config)).build());
+        Self { client, once: Config::builder().retry_config(RetryConfig::disabled()) }
+    }
+}
+
+/// Whatever the user set, also that there is none, goes before our attempt timeout.
+fn timeouts(config: &SdkConfig) -> TimeoutConfig {
+    let ours = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT);
+    match config.timeout_config() {
+        Some(theirs) => theirs.to_builder().take_unset_from(ours).build(),
+        None => ours.build(),
+    }
+}
+
+impl Service for SdkService {
+    fn describe<'a>(&'a self, stream: &'a str) -> Call<'a, Described> {
+        Box::pin(async move {
+            let time = AnswerTime::default();
+            let call = self.client.describe_stream_summary().stream_name(stream).customize().interceptor(time.clone());
+            let output = call.send().await.map_err(|error| failure(Action::DescribeStreamSummary, error))?;
+            let Some(summary) = output.stream_description_summary else {
+                return Err(incomplete(Action::DescribeStreamSummary, "stream description"));
+            };
+            // The SDK makes a zero of a time that is missing.
+            let created = millis(&summary.stream_creation_timestamp).filter(|created| *created > 0);
+            Ok(Described { status: status(&summary.stream_status), created, now: time.get() })
+        })
+    }
+
+    fn create<'a>(&'a self, stream: &'a str, shards: u32) -> Call<'a, ()> {
+        Box::pin(async move {
+            let call = self.client.create_stream().stream_name(stream).shard_count(saturated(shards));
+            call.send().await.map_err(|error| failure(Action::CreateStream, error))?;
+            Ok(())
+        })
+    }
+
+    fn list<'a>(&'a self, from: Listing<'a>) -> Call<'a, ListedPage> {
+        Box::pin(async move {
+            let call = self.client.list_shards().max_results(LIST_LIMIT);
+            let call = match from {
+                Listing::Stream(stream) => call.stream_name(stream),
+                Listing::Token(token) => call.next_token(token),
+            };
+            let output = call.send().await.map_err(|error| failure(Action::ListShards, error))?;
+            let shards = output.shards.unwrap_or_default().into_iter().map(listed).collect();
+            Ok(ListedPage { shards, next: output.next_token })
+        })
+    }
+
+    fn place<'a>(&'a self, stream: &'a str, shard: &'a ShardId, origin: &'a Origin) -> Call<'a, Placed> {
+        Box::pin(async move {
+            let time = AnswerTime::default();
+            let call = self.client.get_shard_iterator().stream_name(stream).shard_id(shard.as_str());
+            let call = at(call, origin).customize().interceptor(time.clone());
+            let output = call.send().await.map_err(|error| failure(Action::GetShardIterator, error))?;
+            let Some(iterator) = output.shard_iterator else {
+                return Err(incomplete(Action::GetShardIterator, "shard iterator"));
+            };
+            Ok(Placed { iterator, now: time.get() })
+        })
+    }
+
+    fn read<'a>(&'a self, iterator: &'a str, limit: u32) -> Call<'a, Fetched> {
+        Box::pin(async move {
+            let call = self.client.get_records().shard_iterator(iterator).limit(saturated(limit));
+            let call = call.customize().config_override(self.once.clone());
+            let output = call.send().await.map_err(|error| failure(Action::GetRecords, error))?;
+            Ok(Fetched {
+                records: output.records.into_iter().map(raw).collect(),
+                next: output.next_shard_iterator,
+                behind: output.millis_behind_latest.map(|behind| behind.max(0)),
+            })
+        })
+    }
+
+    fn put<'a>(&'a self, stream: &'a str, partition_key: &'a str, data: Bytes) -> Call<'a, Put> {
+        Box::pin(async move {
+            let data = Blob::new(Vec::from(data));
+            let call = self.client.put_record().stream_name(stream).partition_key(partition_key).data(data);
+            let output = call.send().await.map_err(|error| failure(Action::PutRecord, error))?;
+            Ok(Put { shard: output.shard_id.into(), sequence_number: output.sequence_number.into() })
+        })
+    }
+}
+
+fn status(status: &types::StreamStatus) -> StreamStatus {
+    match status {
+        types::StreamStatus::Creating => StreamStatus::Creating,
+        types::StreamStatus::Deleting => StreamStatus::Deleting,
+        _ => StreamStatus::Usable,
+    }
+}
+
+fn listed(shard: types::Shard) -> ListedShard {
+    ListedShard {
+        id: shard.shard_id.into(),
+        parents: shard.parent_shard_id.into_iter().chain(shard.adjacent_parent_shard_id).map(ShardId::from).collect(),
+        closed: shard.sequence_number_range.is_some_and(|range| range.ending_sequence_number.is_some()),
+    }
+}
+
+fn at(call: GetShardIteratorFluentBuilder, origin: &Origin) -> GetShardIteratorFluentBuilder {
+    match origin {
+        Origin::Horizon => call.shard_iterator_type(ShardIteratorType::TrimHorizon),
+        Origin::Latest => call.shard_iterator_type(ShardIteratorType::Latest),
+        Origin::Timestamp(millis) => {
+            call.shard_iterator_type(ShardIteratorType::AtTimestamp).timestamp(DateTime::from_millis(*millis))
+        }
+        Origin::At(number) => {
+            call.shard_iterator_type(ShardIteratorType::AtSequenceNumber).starting_sequence_number(number.as_str())
+        }
+        Origin::After(number) => {
+            call.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).starting_sequence_number(number.as_str())
+        }
+    }
+}
+
+fn raw(record: types::Record) -> RawRecord {
+    RawRecord {
+        data: record.data.into_inner().into(),
+        partition_key: record.partition_key,
+        sequence_number: record.sequence_number.into(),
+        arrived_at: record.approximate_arrival_timestamp.as_ref().and_then(millis),
+    }
+}
+
+/// Rounded, not cut: the SDK reads `1700000000.123` as the floating-point number just below it.
+fn millis(time: &DateTime) -> Option<i64> {
+    i64::try_from((time.as_nanos() + 500_000).div_euclid(1_000_000)).ok()
+}
+
+/// More than the wire can say is the service's to refuse, as are other numbers that are too large.
+fn saturated(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// The service said yes and left out what it was asked for.
+fn incomplete(action: Action, missing: &str) -> ServiceFailure {
+    ServiceFailure::new(action, FailureKind::Other, format!("the answer holds no {missing}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::service::{
+        ServiceTime,
+        canned::{Canned, DATE_MILLIS},
+    };
+
+    const NOW: Option<ServiceTime> = Some(ServiceTime(DATE_MILLIS));
+    const THROTTLED: (u16, &str) = (400, r#"{"__type":"ProvisionedThroughputExceededException","message":"slow"}"#);
+
+    fn service(canned: &Canned) -> SdkService {
+        SdkService::new(&canned.config().build())
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_described_with_its_age_and_the_time_of_the_service() {
+        let summary = |fields: &str| {
+            let required = r#""StreamName":"s","StreamARN":"a","RetentionPeriodHours":24,"EnhancedMonitoring":[],"OpenShardCount":1"#;
+            format!(r#"{{"StreamDescriptionSummary":{{{required},{fields}}}}}"#)
+        };
+        let table = [
+            (r#""StreamStatus":"CREATING","StreamCreationTimestamp":1.5"#, StreamStatus::Creating, Some(1_500)),
+            (
+                r#""StreamStatus":"ACTIVE","StreamCreationTimestamp":1700000000.123"#,
+                StreamStatus::Usable,
+                Some(1_700_000_000_123),
+            ),
+            (r#""StreamStatus":"UPDATING","StreamCreationTimestamp":1.5"#, StreamStatus::Usable, Some(1_500)),
+            (r#""StreamStatus":"DELETING""#, StreamStatus::Deleting, None),
+        ];
+        for (fields, status, created) in table {
+            let canned = Canned::new([(200, summary(fields).as_str())]);
+            let described = service(&canned).describe("orders").await.unwrap();
+            assert_eq!((described.status, described.created, described.now), (status, created, NOW));
+            assert_eq!(canned.requests(), [r#"DescribeStreamSummary {"StreamName":"orders"}"#]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_created_with_so_many_shards() {
+        let canned = Canned::new([(200, "")]);
+        service(&canned).create("orders", 3).await.unwrap();
+        assert_eq!(canned.requests(), [r#"CreateStream {"StreamName":"orders","ShardCount":3}"#]);
+    }
+
+    #[tokio::test]
+    async fn a_listing_tells_parents_and_closed_shards_and_its_token_stands_alone() {
+        let shards = r#"{"NextToken":"more","Shards":[
+            {"ShardId":"a","HashKeyRange":{"StartingHashKey":"0","EndingHashKey":"9"},"SequenceNumberRange":{"StartingSequenceNumber":"1"}},
+            {"ShardId":"b","ParentShardId":"x","HashKeyRange":{"StartingHashKey":"0","EndingHashKey":"9"},
+             "SequenceNumberRange":{"StartingSequenceNumber":"1","EndingSequenceNumber":"2"}},
+            {"ShardId":"c","ParentShardId":"x","AdjacentParentShardId":"y","HashKeyRange":{"StartingHashKey":"0","EndingHashKey":"9"},
+             "SequenceNumberRange":{"StartingSequenceNumber":"3"}}]}"#;
+        let canned = Canned::new([(200, shards), (200, "{}")]);
+        let service = service(&canned);
+
+        let first = service.list(Listing::Stream("orders")).await.unwrap();
+        let shard = |id: &str, parents: &[&str], closed| {
+            let parents = parents.iter().map(|parent| ShardId::from(*parent)).collect();
+            ListedShard { id: id.into(), parents, closed }
+        };
+        assert_eq!(first.shards, [shard("a", &[], false), shard("b", &["x"], true), shard("c", &["x", "y"], false)]);
+        assert_eq!(first.next.as_deref(), Some("more"));
+
+        let last = service.list(Listing::Token("more")).await.unwrap();
+        assert_eq!((last.shards, last.next), (Vec::new(), None));
+        let asked = [
+            r#"ListShards {"StreamName":"orders","MaxResults":1000}"#,
+            r#"ListShards {"NextToken":"more","MaxResults":1000}"#,
+        ];
+        assert_eq!(canned.requests(), asked);
+    }
+
+    // R2
+    #[tokio::test]
+    async fn each_origin_is_one_iterator_type() {
+        let table = [
+            (Origin::Horizon, r#""ShardIteratorType":"TRIM_HORIZON""#),
+            (Origin::Latest, r#""ShardIteratorType":"LATEST""#),
+            (Origin::Timestamp(1_700_000_000_123), r#""ShardIteratorType":"AT_TIMESTAMP","Timestamp":1700000000.123"#),
+            (Origin::At("7".into()), r#""ShardIteratorType":"AT_SEQUENCE_NUMBER","StartingSequenceNumber":"7""#),
+            (Origin::After("7".into()), r#""ShardIteratorType":"AFTER_SEQUENCE_NUMBER","StartingSequenceNumber":"7""#),
+        ];
+        for (origin, asked) in table {
+            let canned = Canned::new([(200, r#"{"ShardIterator":"i"}"#)]);
+            let placed = service(&canned).place("orders", &"shard".into(), &origin).await.unwrap();
+            assert_eq!((placed.iterator.as_str(), placed.now), ("i", NOW));
+            let asked = format!(r#"GetShardIterator {{"StreamName":"orders","ShardId":"shard",{asked}}}"#);
+            assert_eq!(canned.requests(), [asked]);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_the_thing_asked_for_is_a_failure() {
+        let canned = Canned::new([(200, "{}")]);
+        let failed = service(&canned).place("orders", &"shard".into(), &Origin::Latest).await.unwrap_err();
+        assert_eq!(failed.kind(), FailureKind::Other);
+        assert_eq!(failed.to_string(), "kinesis:GetShardIterator failed: the answer holds no shard iterator");
+    }
+
+    #[tokio::test]
+    async fn a_page_is_read_whatever_it_leaves_out() {
+        let page = r#"{"MillisBehindLatest":-5,"NextShardIterator":"next","Records":[
+            {"SequenceNumber":"1","Data":"YWJj","PartitionKey":"k","ApproximateArrivalTimestamp":1700000000.123},
+            {"SequenceNumber":"2","Data":""}]}"#;
+        let canned = Canned::new([(200, page), (200, r#"{"Records":[]}"#)]);
+        let service = service(&canned);
+
+        let fetched = service.read("i", 500).await.unwrap();
+        assert_eq!((fetched.next.as_deref(), fetched.behind), (Some("next"), Some(0)));
+        let [first, second] = <[RawRecord; 2]>::try_from(fetched.records).unwrap();
+        assert_eq!((first.data.as_ref(), first.sequence_number), (&b"abc"[..], "1".into()));
+        assert_eq!((first.partition_key.as_deref(), first.arrived_at), (Some("k"), Some(1_700_000_000_123)));
+        assert_eq!((second.data.len(), second.partition_key, second.arrived_at), (0, None, None));
+
+        let end = service.read("next", u32::MAX).await.unwrap();
+        assert_eq!((end.records.len(), end.next, end.behind), (0, None, None));
+        let asked = [
+            r#"GetRecords {"ShardIterator":"i","Limit":500}"#,
+            r#"GetRecords {"ShardIterator":"next","Limit":2147483647}"#,
+        ];
+        assert_eq!(canned.requests(), asked);
+    }
+
+    #[test]
+    fn the_data_of_a_record_is_not_copied() {
+        let data = vec![7; 1_000];
+        let at = data.as_ptr();
+        let record = types::Record::builder().data(Blob::new(data)).sequence_number("1").build().unwrap();
+        assert!(ptr::eq(raw(record).data.as_ptr(), at));
+    }
+
+    // P1
+    #[tokio::test]
+    async fn a_record_is_put_and_its_place_returned() {
+        let canned = Canned::new([(200, r#"{"ShardId":"shard","SequenceNumber":"7"}"#)]);
+        let put = service(&canned).put("orders", "k", Bytes::from_static(b"abc")).await.unwrap();
+        assert_eq!((put.shard, put.sequence_number), ("shard".into(), "7".into()));
+        let asked = r#"PutRecord {"StreamName":"orders","Data":"YWJj","PartitionKey":"k"}"#;
+        assert_eq!(canned.requests(), [asked]);
+    }
+
+    // R9
+    #[tokio::test(start_paused = true)]
+    async fn a_throttled_read_is_sent_once_and_other_calls_as_often_as_the_user_configured() {
+        let canned = Canned::new([THROTTLED; 9]);
+        let service =
+            SdkService::new(&canned.config().retry_config(RetryConfig::standard().with_max_attempts(5)).build());
+        assert_eq!(service.read("i", 1).await.unwrap_err().kind(), FailureKind::Throttled);
+        assert_eq!(canned.requests().len(), 1);
+        service.list(Listing::Stream("orders")).await.unwrap_err();
+        assert_eq!(canned.requests().len(), 1 + 5);
+    }
+
+    // A connection can hang for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_an_answer_is_given_up_after_the_attempt_timeout() {
+        let canned = Canned::new([]);
+        let start = Instant::now();
+        let failed = service(&canned).read("i", 1).await.unwrap_err();
+        assert_eq!(failed.kind(), FailureKind::Unreachable);
+        assert_eq!(start.elapsed().as_secs(), ATTEMPT_TIMEOUT.as_secs());
+        assert!(failed.to_string().contains("timeout"), "{failed}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timeouts_of_the_user_are_respected() {
+        let theirs = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_secs(90)).build();
+        let canned = Canned::new([]);
+        let service = SdkService::new(&canned.config().timeout_config(theirs).build());
+        let start = Instant::now();
+        service.read("i", 1).await.unwrap_err();
+        assert_eq!(start.elapsed().as_secs(), 90);
+
+        let connect = TimeoutConfig::builder().connect_timeout(Duration::from_secs(1)).build();
+        let merged = timeouts(&canned.config().timeout_config(connect).build());
+        assert_eq!(merged.connect_timeout(), Some(Duration::from_secs(1)));
+        assert_eq!(merged.operation_attempt_timeout(), Some(ATTEMPT_TIMEOUT));
+        let disabled = timeouts(&canned.config().timeout_config(TimeoutConfig::disabled()).build());
+        assert_eq!(disabled.operation_attempt_timeout(), None);
+    }
+}

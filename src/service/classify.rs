@@ -1,0 +1,259 @@
+//! What an error of the SDK means: the one place where it becomes a [`ServiceFailure`].
+
+use std::{error::Error, iter};
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_kinesis::{
+    config::http::HttpResponse,
+    error::{ConnectorError, ErrorMetadata, ProvideErrorMetadata, SdkError},
+};
+
+use crate::failure::{Action, FailureKind, ServiceFailure};
+
+/// Sorts an error by what a caller does about it and puts it into words.
+pub(super) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    let (kind, detail) = match &error {
+        SdkError::ServiceError(answer) => refused(answer.err().meta(), answer.raw().status().as_u16()),
+        SdkError::ResponseError(answer) => unreadable(&error, answer.raw().status().as_u16()),
+        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => unsent(&error, FailureKind::Unreachable),
+        _ => unsent(&error, FailureKind::Other),
+    };
+    ServiceFailure::new(action, kind, detail).caused_by(error)
+}
+
+/// The service answered with an error of its own.
+fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
+    let kind = meta.code().and_then(of_code).unwrap_or_else(|| of_status(status));
+    let detail = match (meta.code(), meta.message()) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(code), None) => code.to_owned(),
+        (None, Some(message)) => format!("HTTP {status}: {message}"),
+        (None, None) => format!("HTTP {status} without an error code"),
+    };
+    (kind, detail)
+}
+
+/// Something answered, but not in the words of Kinesis: a gateway, or a server that broke off.
+fn unreadable(error: &(dyn Error + 'static), status: u16) -> (FailureKind, String) {
+    (of_status(status), format!("HTTP {status} with an answer that cannot be read: {}", last(error)))
+}
+
+/// No answer came. A request that could not be signed ends here too.
+fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, String) {
+    if causes(error).any(<dyn Error>::is::<CredentialsError>) {
+        let words: Vec<_> = causes(error).map(ToString::to_string).collect();
+        return (FailureKind::Denied, words.join(": "));
+    }
+    (kind, last(error))
+}
+
+/// By the error code. The codes are those of the Kinesis model, of [KMS] behind it, and the [common] ones.
+///
+/// Two that mislead: a KMS key that is disabled or missing is neither a missing stream nor a wrong request, since the
+/// same request is right once the key is back. And `LimitExceeded` is a call rate for most calls, but for `CreateStream`
+/// also a quota on shards.
+///
+/// [KMS]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html#API_GetRecords_Errors
+/// [common]: https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html
+fn of_code(code: &str) -> Option<FailureKind> {
+    let kind = match code {
+        "ProvisionedThroughputExceededException"
+        | "LimitExceededException"
+        | "KMSThrottlingException"
+        | "Throttling"
+        | "ThrottlingException"
+        | "ThrottledException"
+        | "RequestThrottled"
+        | "RequestThrottledException"
+        | "RequestLimitExceeded"
+        | "TooManyRequestsException"
+        | "BandwidthLimitExceeded"
+        | "SlowDown" => FailureKind::Throttled,
+        "ExpiredIteratorException" => FailureKind::IteratorExpired,
+        "ResourceNotFoundException" => FailureKind::NotFound,
+        "ResourceInUseException" => FailureKind::NotReady,
+        "AccessDenied"
+        | "AccessDeniedException"
+        | "ExpiredToken"
+        | "ExpiredTokenException"
+        | "IncompleteSignature"
+        | "IncompleteSignatureException"
+        | "InvalidAccessKeyId"
+        | "InvalidClientTokenId"
+        | "InvalidSignature"
+        | "InvalidSignatureException"
+        | "KMSAccessDeniedException"
+        | "KMSOptInRequired"
+        | "MissingAuthenticationToken"
+        | "MissingAuthenticationTokenException"
+        | "NotAuthorized"
+        | "OptInRequired"
+        | "RequestExpired"
+        | "SignatureDoesNotMatch"
+        | "UnrecognizedClientException" => FailureKind::Denied,
+        "ExpiredNextTokenException"
+        | "InvalidAction"
+        | "InvalidArgumentException"
+        | "InvalidParameterCombination"
+        | "InvalidParameterValue"
+        | "MissingParameter"
+        | "SerializationException"
+        | "UnknownOperationException"
+        | "ValidationError"
+        | "ValidationException" => FailureKind::Rejected,
+        "KMSDisabledException" | "KMSInvalidStateException" | "KMSNotFoundException" => FailureKind::Other,
+        _ => return None,
+    };
+    Some(kind)
+}
+
+/// By the status alone, where no known code says more. A bare 503 is an outage, which is to be reported: a throttle is
+/// passed over in silence.
+fn of_status(status: u16) -> FailureKind {
+    match status {
+        429 => FailureKind::Throttled,
+        401 | 403 => FailureKind::Denied,
+        413 => FailureKind::Rejected,
+        _ => FailureKind::Other,
+    }
+}
+
+/// The innermost cause and the one around it, which says what was being done: `tcp connect error: Connection refused`.
+fn last(error: &(dyn Error + 'static)) -> String {
+    let mut words: Vec<_> = causes(error).map(ToString::to_string).collect();
+    match (words.pop(), words.pop()) {
+        (Some(inner), Some(outer)) if !outer.contains(&inner) => format!("{outer}: {inner}"),
+        (_, Some(outer)) => outer,
+        (Some(inner), None) => inner,
+        (None, None) => error.to_string(),
+    }
+}
+
+/// The causes, outermost first, without the SDK's own wrappers, whose words are "dispatch failure" and "io error".
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(error.source(), |cause| (*cause).source()).filter(|cause| !cause.is::<ConnectorError>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use aws_sdk_kinesis::operation::get_records::GetRecordsError;
+    use aws_smithy_types::body::SdkBody;
+
+    use super::*;
+
+    type Failed = SdkError<GetRecordsError, HttpResponse>;
+
+    fn response(status: u16) -> HttpResponse {
+        HttpResponse::new(status.try_into().unwrap(), SdkBody::empty())
+    }
+
+    fn answered(status: u16, meta: ErrorMetadata) -> ServiceFailure {
+        failure(Action::GetRecords, Failed::service_error(GetRecordsError::generic(meta), response(status)))
+    }
+
+    fn with_code(code: &str) -> ServiceFailure {
+        answered(400, ErrorMetadata::builder().code(code).message("why").build())
+    }
+
+    fn dispatch(error: ConnectorError) -> ServiceFailure {
+        failure(Action::GetRecords, Failed::dispatch_failure(error))
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Around(&'static str, #[source] io::Error);
+
+    #[test]
+    fn each_code_means_what_a_caller_does_about_it() {
+        let table = [
+            (FailureKind::Throttled, "ProvisionedThroughputExceededException LimitExceededException"),
+            (FailureKind::Throttled, "KMSThrottlingException ThrottlingException SlowDown TooManyRequestsException"),
+            (FailureKind::IteratorExpired, "ExpiredIteratorException"),
+            (FailureKind::NotFound, "ResourceNotFoundException"),
+            (FailureKind::NotReady, "ResourceInUseException"),
+            (FailureKind::Denied, "AccessDeniedException UnrecognizedClientException InvalidSignatureException"),
+            (FailureKind::Denied, "ExpiredToken ExpiredTokenException MissingAuthenticationTokenException"),
+            (FailureKind::Denied, "KMSAccessDeniedException KMSOptInRequired"),
+            (FailureKind::Rejected, "InvalidArgumentException ValidationException SerializationException"),
+            (FailureKind::Rejected, "ExpiredNextTokenException UnknownOperationException"),
+            (FailureKind::Other, "KMSDisabledException KMSInvalidStateException KMSNotFoundException"),
+            (FailureKind::Other, "InternalFailureException InternalFailure NeverHeardOfException"),
+        ];
+        for (kind, code) in table.iter().flat_map(|(kind, codes)| codes.split(' ').map(move |code| (kind, code))) {
+            assert_eq!(with_code(code).kind(), *kind, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_known_code_is_judged_by_its_status() {
+        let bare = |status| answered(status, ErrorMetadata::builder().build()).kind();
+        assert_eq!(bare(429), FailureKind::Throttled);
+        assert_eq!(bare(403), FailureKind::Denied);
+        assert_eq!(bare(413), FailureKind::Rejected);
+        for status in [400, 404, 500, 502, 503] {
+            assert_eq!(bare(status), FailureKind::Other, "{status}");
+        }
+        let unreadable = Failed::response_error("unexpected token '<'", response(429));
+        assert_eq!(failure(Action::GetRecords, unreadable).kind(), FailureKind::Throttled);
+    }
+
+    #[test]
+    fn an_answer_is_told_in_the_words_of_the_service() {
+        let told = |status, meta| answered(status, meta).to_string();
+        let meta = ErrorMetadata::builder;
+        let denied = meta().code("AccessDeniedException").message("User: x is not authorized").build();
+        assert_eq!(told(400, denied), "kinesis:GetRecords failed: AccessDeniedException: User: x is not authorized");
+        assert_eq!(told(400, meta().code("Odd").build()), "kinesis:GetRecords failed: Odd");
+        assert_eq!(told(400, meta().message("no").build()), "kinesis:GetRecords failed: HTTP 400: no");
+        assert_eq!(told(500, meta().build()), "kinesis:GetRecords failed: HTTP 500 without an error code");
+        let gateway = Failed::response_error("unexpected token '<'", response(502));
+        assert_eq!(
+            failure(Action::PutRecord, gateway).to_string(),
+            "kinesis:PutRecord failed: HTTP 502 with an answer that cannot be read: unexpected token '<'"
+        );
+    }
+
+    #[test]
+    fn no_answer_is_told_by_its_innermost_causes() {
+        let refused = Around("tcp connect error", io::Error::other("Connection refused (os error 111)"));
+        let refused = dispatch(ConnectorError::io(Around("client error (Connect)", io::Error::other(refused)).into()));
+        assert_eq!(refused.kind(), FailureKind::Unreachable);
+        assert_eq!(
+            refused.to_string(),
+            "kinesis:GetRecords failed: tcp connect error: Connection refused (os error 111)"
+        );
+
+        let late = failure(Action::ListShards, Failed::timeout_error("operation timeout occurred after 30s"));
+        assert_eq!(late.kind(), FailureKind::Unreachable);
+        assert_eq!(late.to_string(), "kinesis:ListShards failed: operation timeout occurred after 30s");
+
+        let unmade = failure(Action::PutRecord, Failed::construction_failure("no such field"));
+        assert_eq!(unmade.kind(), FailureKind::Other);
+        assert_eq!(unmade.to_string(), "kinesis:PutRecord failed: no such field");
+    }
+
+    // L3
+    #[test]
+    fn credentials_that_cannot_be_had_are_a_denial_that_says_so() {
+        let none = CredentialsError::not_loaded("no providers in chain provided credentials");
+        let denied = dispatch(ConnectorError::other(none.into(), None));
+        assert_eq!(denied.kind(), FailureKind::Denied);
+        assert_eq!(
+            denied.to_string(),
+            "kinesis:GetRecords failed: the credential provider was not enabled: \
+             no providers in chain provided credentials"
+        );
+    }
+
+    // X3
+    #[test]
+    fn the_error_of_the_sdk_stays_the_source() {
+        let failure = with_code("AccessDeniedException");
+        assert!(failure.source().unwrap().is::<Failed>());
+    }
+}

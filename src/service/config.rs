@@ -1,0 +1,305 @@
+//! The SDK's configuration: loaded, or checked where the user brought it.
+
+use std::time::Duration;
+
+use aws_config::{
+    BehaviorVersion, ConfigLoader, Region, SdkConfig, environment::EnvironmentVariableRegionProvider,
+    meta::region::RegionProviderChain, profile::ProfileFileRegionProvider, retry::RetryConfig, timeout::TimeoutConfig,
+};
+use aws_credential_types::Credentials;
+use aws_types::service_config::ServiceConfigKey;
+use http::{Uri, uri::Authority};
+
+use crate::error::KinesisError;
+
+/// The region of test credentials, where neither the user nor the environment names one.
+const TEST_REGION: &str = "us-east-1";
+
+/// Durations above this are refused: the SDK adds some up as floating-point seconds and panics when they overflow, which
+/// `Duration::MAX` in the place of "never" provokes.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
+/// What a broker was told about the way to Kinesis. What is not set comes from the SDK's standard chain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) endpoint: Option<String>,
+    pub(crate) region: Option<String>,
+    /// Sign with fixed keys that no AWS account knows, as local servers take them.
+    pub(crate) test_credentials: bool,
+}
+
+/// Loads the configuration. Credentials are not fetched yet: that happens at the first request.
+pub(crate) async fn load(access: &Access) -> Result<SdkConfig, KinesisError> {
+    if let Some(endpoint) = &access.endpoint {
+        check_endpoint(endpoint)?;
+    }
+    let config = loader(access).load().await;
+    check(&config)?;
+    Ok(config)
+}
+
+fn loader(access: &Access) -> ConfigLoader {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest());
+    if let Some(endpoint) = &access.endpoint {
+        loader = loader.endpoint_url(endpoint);
+    }
+    if access.test_credentials {
+        let keys = Credentials::new("test", "test", None, None, "test credentials");
+        loader = loader.credentials_provider(keys).region(local_region());
+    }
+    if let Some(region) = &access.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    loader
+}
+
+/// The standard chain without its last link, the metadata service of EC2, which a test waits for in vain.
+fn local_region() -> RegionProviderChain {
+    RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
+        .or_else(ProfileFileRegionProvider::new())
+        .or_else(Region::from_static(TEST_REGION))
+}
+
+/// Whether a client can be made of this configuration and used without a panic.
+///
+/// A missing behavior version, sleep implementation, time source, HTTP client or cache is none of its business: the
+/// features with which this crate builds the SDK supply them.
+pub(crate) fn check(config: &SdkConfig) -> Result<(), KinesisError> {
+    if let Some(endpoint) = endpoint(config) {
+        check_endpoint(&endpoint)?;
+    }
+    check_region(config.region())?;
+    if config.credentials_provider().is_none() {
+        return Err(KinesisError::invalid("credentials", "the SdkConfig holds no credentials provider"));
+    }
+    check_durations(config)
+}
+
+/// The endpoint that a client would use, if not the region's own. It can come from the environment or a profile, for
+/// Kinesis alone or for all services, and is not in the [`SdkConfig`] itself then.
+fn endpoint(config: &SdkConfig) -> Option<String> {
+    let configured = || config.endpoint_url().map(str::to_owned);
+    if config.get_origin("endpoint_url").is_client_config() {
+        return configured();
+    }
+    let key = ServiceConfigKey::builder().service_id("Kinesis").env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
+    let loaded = config.service_config().zip(key.ok()).and_then(|(service, key)| service.load_config(key));
+    loaded.or_else(configured)
+}
+
+fn check_endpoint(endpoint: &str) -> Result<(), KinesisError> {
+    let absolute = endpoint.parse::<Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some_and(names_a_host)
+    });
+    if absolute {
+        return Ok(());
+    }
+    Err(KinesisError::invalid(
+        "endpoint",
+        format!("an absolute http:// or https:// URL is needed; given: {endpoint:?}"),
+    ))
+}
+
+/// Whether there is a host, and the port after it, if any, is a port: the parser passes over one that is too large.
+fn names_a_host(authority: &Authority) -> bool {
+    !authority.host().is_empty() && (authority.port().is_some() || authority.as_str().ends_with(authority.host()))
+}
+
+/// The SDK makes a host name of the region, so it has to be a label of one, also where an endpoint is set.
+fn check_region(region: Option<&Region>) -> Result<(), KinesisError> {
+    let Some(region) = region.map(AsRef::as_ref) else {
+        let remedy = "none is known: set AWS_REGION, the region of the AWS profile, or region(..)";
+        return Err(KinesisError::invalid("region", remedy));
+    };
+    let label = (1..=63).contains(&region.len())
+        && region.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if label {
+        return Ok(());
+    }
+    Err(KinesisError::invalid("region", format!("1 to 63 letters, digits and hyphens are needed; given: {region:?}")))
+}
+
+fn check_durations(config: &SdkConfig) -> Result<(), KinesisError> {
+    let timeouts = config.timeout_config();
+    let retries = config.retry_config();
+    let durations = [
+        ("connect timeout", timeouts.and_then(TimeoutConfig::connect_timeout)),
+        ("operation attempt timeout", timeouts.and_then(TimeoutConfig::operation_attempt_timeout)),
+        ("initial backoff", retries.map(RetryConfig::initial_backoff)),
+        ("maximum backoff", retries.map(RetryConfig::max_backoff)),
+    ];
+    match durations.into_iter().find(|(_, duration)| duration.is_some_and(|duration| duration > LONGEST)) {
+        Some((what, Some(given))) => {
+            let problem = format!("at most a year, or disabled; given: {} seconds", given.as_secs());
+            Err(KinesisError::invalid(what, problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_config::timeout::TimeoutConfigBuilder;
+    use aws_credential_types::provider::SharedCredentialsProvider;
+    use aws_types::{
+        sdk_config,
+        service_config::{LoadServiceConfig, ServiceConfigKey},
+    };
+
+    use super::*;
+    use crate::service::{SdkService, Service, canned::Canned};
+
+    /// A region, credentials, and an endpoint at which nobody listens: as little as is enough.
+    fn enough() -> sdk_config::Builder {
+        let keys = Credentials::new("key", "secret", None, None, "test");
+        SdkConfig::builder()
+            .region(Region::from_static("us-east-1"))
+            .credentials_provider(SharedCredentialsProvider::new(keys))
+            .endpoint_url("http://127.0.0.1:1")
+    }
+
+    fn refusal(config: sdk_config::Builder) -> String {
+        check(&config.build()).unwrap_err().to_string()
+    }
+
+    // L3
+    #[tokio::test]
+    async fn a_config_with_a_region_and_credentials_is_enough_to_make_calls() {
+        let bare = enough().retry_config(RetryConfig::disabled()).build();
+        assert!(bare.behavior_version().is_none() && bare.sleep_impl().is_none() && bare.http_client().is_none());
+        check(&bare).unwrap();
+        let failed = SdkService::new(&bare).describe("orders").await.unwrap_err();
+        assert!(failed.to_string().contains("Connection refused"), "{failed}");
+    }
+
+    // L3
+    #[test]
+    fn a_config_without_a_region_or_credentials_is_refused() {
+        assert!(refusal(SdkConfig::builder()).starts_with("invalid region: none is known: set AWS_REGION"));
+        assert!(refusal(enough().region(None)).starts_with("invalid region: none is known: set AWS_REGION"));
+        let keyless = SdkConfig::builder().region(Region::from_static("us-east-1"));
+        assert_eq!(refusal(keyless), "invalid credentials: the SdkConfig holds no credentials provider");
+    }
+
+    #[test]
+    fn a_region_is_a_label_of_a_host_name() {
+        for region in ["us-east-1", "cn-north-1", "test", &"x".repeat(63)] {
+            check(&enough().region(Region::new(region.to_owned())).build()).unwrap();
+        }
+        for region in ["", "us east", "eu-central-1.evil.example/", "-x", "a\n", "ä", &"x".repeat(64)] {
+            let refused = refusal(enough().region(Region::new(region.to_owned())));
+            assert!(refused.ends_with(&format!("given: {region:?}")), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_an_absolute_http_url() {
+        let good =
+            ["http://localhost:4566", "https://kinesis.eu-west-1.amazonaws.com/", "HTTP://[::1]:80", "http://u:p@h/p"];
+        for endpoint in good {
+            check(&enough().endpoint_url(endpoint).build()).unwrap();
+        }
+        let bad = [
+            "",
+            " ",
+            "localhost",
+            "localhost:4566",
+            "127.0.0.1:4566",
+            "//host",
+            "http://",
+            "http:///path",
+            "http://:80",
+            "ftp://host",
+            "http://a b",
+            " http://host",
+            "http://host:99999",
+            "http://host:x",
+            "http://h\u{e4}st",
+            "/path",
+        ];
+        for endpoint in bad {
+            let refused = refusal(enough().endpoint_url(endpoint));
+            assert!(refused.ends_with(&format!("given: {endpoint:?}")), "{refused}");
+        }
+    }
+
+    #[derive(Debug)]
+    struct Environment(&'static str);
+
+    impl LoadServiceConfig for Environment {
+        fn load_config(&self, key: ServiceConfigKey<'_>) -> Option<String> {
+            assert_eq!((key.service_id(), key.env(), key.profile()), ("Kinesis", "AWS_ENDPOINT_URL", "endpoint_url"));
+            Some(self.0.to_owned())
+        }
+    }
+
+    // `AWS_ENDPOINT_URL_KINESIS=` makes the SDK panic at the first call.
+    #[test]
+    fn an_endpoint_out_of_the_environment_is_checked_like_any_other() {
+        check(&enough().service_config(Environment("http://localhost:4566")).build()).unwrap();
+        assert!(refusal(enough().service_config(Environment(""))).ends_with(r#"given: """#));
+    }
+
+    #[test]
+    fn a_duration_that_makes_the_sdk_panic_is_refused() {
+        let timeouts = |timeouts: TimeoutConfigBuilder| enough().timeout_config(timeouts.build());
+        let max = Duration::MAX;
+        let refused = [
+            timeouts(TimeoutConfig::builder().connect_timeout(max)),
+            timeouts(TimeoutConfig::builder().operation_attempt_timeout(max)),
+            enough().retry_config(RetryConfig::standard().with_initial_backoff(max)),
+            enough().retry_config(RetryConfig::standard().with_max_backoff(max)),
+        ];
+        for refused in refused.map(refusal) {
+            assert!(refused.contains("at most a year"), "{refused}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_config_that_passes_never_panics_however_odd_it_is() {
+        let year = TimeoutConfig::builder().connect_timeout(LONGEST).operation_attempt_timeout(LONGEST).build();
+        let never = TimeoutConfig::builder().read_timeout(Duration::MAX).operation_timeout(Duration::MAX).build();
+        let zero = TimeoutConfig::builder().operation_timeout(Duration::ZERO).build();
+        let slow = RetryConfig::standard().with_initial_backoff(LONGEST).with_max_backoff(LONGEST);
+        let config = || Canned::new([(500, "{}"), (500, "{}")]).config();
+        let odd = [
+            config().timeout_config(year).retry_config(slow),
+            config().timeout_config(never).retry_config(RetryConfig::standard().with_max_attempts(0)),
+            config().timeout_config(zero),
+            config()
+                .timeout_config(TimeoutConfig::disabled())
+                .retry_config(RetryConfig::adaptive().with_max_attempts(2)),
+            config().use_fips(true).use_dual_stack(true).endpoint_url("http://localhost"),
+        ];
+        for config in odd.map(sdk_config::Builder::build) {
+            check(&config).unwrap();
+            let service = SdkService::new(&config);
+            service.read("i", 1).await.unwrap_err();
+            let minute = Duration::from_mins(1);
+            let _ = tokio::time::timeout(minute, service.describe("orders")).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_endpoint_is_refused_before_anything_is_loaded() {
+        let access = Access { endpoint: Some("localhost:4566".into()), ..Access::default() };
+        let refused = load(&access).await.unwrap_err().to_string();
+        assert!(refused.starts_with("invalid endpoint: an absolute http:// or https:// URL is needed"), "{refused}");
+        assert!(refused.ends_with(r#"given: "localhost:4566""#), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn what_the_broker_was_told_goes_before_the_standard_chain() {
+        let access = Access {
+            endpoint: Some("http://localhost:4566".into()),
+            region: Some("eu-north-1".into()),
+            test_credentials: true,
+        };
+        let config = load(&access).await.unwrap();
+        assert_eq!(config.endpoint_url(), Some("http://localhost:4566"));
+        assert_eq!(config.region().map(AsRef::as_ref), Some("eu-north-1"));
+        let loaded = load(&Access { region: None, ..access }).await.unwrap();
+        assert!(loaded.region().is_some(), "test credentials need no region");
+    }
+}
