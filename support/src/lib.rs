@@ -1,1 +1,36 @@
-//! x
+//! The ground that the tests, examples and benches of kinesis-stream stand on.
+//!
+//! - [`Emulator`]: a Kinesis of one's own, in this process, and [`Ground`]: the same helpers over any server;
+//! - [`Faults`]: calls of an emulator that fail, wait, hang or come back changed, and the log of its calls;
+//! - [`Server`]: a router on a thread of its own, which the others are made of.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use kinesis_stream_support::{AwsError, Emulator, Op};
+//!
+//! let kinesis = Emulator::start();
+//! kinesis.create_stream("orders", 2).await;
+//! let (shard, _) = kinesis.put("orders", "alice", "one book").await;
+//! kinesis.faults().on(Op::GetRecords).shard(shard).first(3).fail(AwsError::THROTTLED);
+//! # }
+//! ```
+//!
+//! Nothing here depends on the library.
+
+mod emulator;
+mod faithful;
+pub mod faults;
+mod ground;
+mod op;
+mod server;
+mod shard;
+mod wire;
+
+pub use self::{
+    emulator::{Builder, Emulator},
+    faults::{AwsError, Call, Faults, Rule},
+    ground::{ENDPOINT_VARIABLE, Ground, Stored, unique},
+    op::Op,
+    server::Server,
+    shard::Shard,
+};

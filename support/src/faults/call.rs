@@ -1,0 +1,80 @@
+//! One call, as the fault layer saw it.
+
+use axum::body::Bytes;
+use ferrokinesis::shard_iterator::decode_shard_iterator;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::{op::Op, wire::Asked};
+
+/// A call that reached the server, whatever became of it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    op: Op,
+    stream: Option<String>,
+    shard: Option<String>,
+    at: Instant,
+    body: Bytes,
+}
+
+impl Call {
+    pub(super) fn of(asked: &Asked) -> Self {
+        let (stream, shard) = target(asked);
+        Self { op: asked.op, stream, shard, at: Instant::now(), body: asked.body.clone() }
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        self.op
+    }
+
+    /// The stream that it was asked of. `PutRecords` and the like keep it in their body.
+    #[must_use]
+    pub fn stream(&self) -> Option<&str> {
+        self.stream.as_deref()
+    }
+
+    /// The shard that `GetRecords`, `GetShardIterator`, `SplitShard` or `MergeShards` named.
+    #[must_use]
+    pub fn shard(&self) -> Option<&str> {
+        self.shard.as_deref()
+    }
+
+    /// When it arrived, by the real clock.
+    #[must_use]
+    pub fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// The request, as JSON; null where it was none.
+    #[must_use]
+    pub fn body(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.body.len()
+    }
+}
+
+/// The stream and shard of a call. Large bodies (puts) are not parsed for it.
+fn target(asked: &Asked) -> (Option<String>, Option<String>) {
+    let text = |field: &Value| field.as_str().map(str::to_owned);
+    match asked.op {
+        // An iterator carries its place in itself.
+        Op::GetRecords => {
+            let iterator = asked.json()["ShardIterator"].take();
+            match decode_shard_iterator(iterator.as_str().unwrap_or_default()) {
+                Ok((_, stream, shard, _)) => (Some(stream), Some(shard)),
+                Err(_) => (None, None),
+            }
+        }
+        Op::PutRecord | Op::PutRecords => (None, None),
+        _ => {
+            let body = asked.json();
+            let shard = ["ShardId", "ShardToSplit", "ShardToMerge"].iter().find_map(|field| text(&body[*field]));
+            (text(&body["StreamName"]), shard)
+        }
+    }
+}

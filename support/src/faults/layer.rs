@@ -1,0 +1,61 @@
+//! The middleware: every call passes here, is logged, and meets the rules in force.
+
+use axum::{
+    extract::{Request, State},
+    http::StatusCode,
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+
+use super::{
+    Faults,
+    call::Call,
+    rule::{Action, Rule},
+};
+use crate::wire::{Answer, Asked};
+
+pub(crate) async fn layer(State(faults): State<Faults>, request: Request, next: Next) -> Response {
+    through(&faults, request, next).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn through(faults: &Faults, request: Request, next: Next) -> Result<Response, StatusCode> {
+    let asked = Asked::read(request).await?;
+    let rules = faults.admit(Call::of(&asked));
+    for rule in &rules {
+        if let Some(refusal) = before(rule).await {
+            return Ok(refusal);
+        }
+    }
+    let mut response = next.run(asked.into_request()).await;
+    for rule in &rules {
+        response = after(rule, response).await?;
+    }
+    Ok(response)
+}
+
+/// What a rule does to a call on its way in: its answer, if that is all the call gets.
+async fn before(rule: &Rule) -> Option<Response> {
+    match &rule.action {
+        Action::Fail(error) => return Some(error.into_response()),
+        Action::Delay(time) => tokio::time::sleep(*time).await,
+        Action::Hold => rule.lifted().await,
+        Action::Hang => std::future::pending().await,
+        Action::ApplyThenFail(_) | Action::Edit(_) => {}
+    }
+    None
+}
+
+/// What a rule does to an answer on its way out.
+async fn after(rule: &Rule, response: Response) -> Result<Response, StatusCode> {
+    match &rule.action {
+        Action::ApplyThenFail(error) => Ok(error.into_response()),
+        Action::Edit(change) if response.status().is_success() => {
+            let mut answer = Answer::read(response).await?;
+            let mut body = answer.json();
+            change(&mut body);
+            answer.rewrite(&body);
+            Ok(answer.into_response())
+        }
+        _ => Ok(response),
+    }
+}

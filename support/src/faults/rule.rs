@@ -1,0 +1,187 @@
+//! A fault: which calls it meets, and what it does to them.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use serde_json::Value;
+use tokio::{sync::watch, time::Duration};
+
+use super::{AwsError, Call, Faults};
+use crate::op::Op;
+
+/// The calls that a fault will meet: every one of its operation, until it is narrowed.
+#[derive(Debug)]
+#[must_use = "a scope does nothing until it is told what happens in it"]
+pub struct Scope {
+    faults: Faults,
+    op: Op,
+    shard: Option<String>,
+    window: Window,
+}
+
+#[expect(clippy::must_use_candidate, reason = "a rule is in force whether or not its handle is kept")]
+impl Scope {
+    pub(super) fn new(faults: Faults, op: Op) -> Self {
+        Self { faults, op, shard: None, window: Window::Every }
+    }
+
+    /// Only calls on this shard. `PutRecord`, `PutRecords` and `ListShards` name none, so they are not met.
+    pub fn shard(mut self, id: impl Into<String>) -> Self {
+        self.shard = Some(id.into());
+        self
+    }
+
+    /// Only the first `n` calls from now on.
+    pub fn first(mut self, n: usize) -> Self {
+        self.window = Window::First(n);
+        self
+    }
+
+    /// Only the `k`-th call from now on; the next one is the first.
+    pub fn nth(mut self, k: usize) -> Self {
+        self.window = Window::Nth(k);
+        self
+    }
+
+    /// The call is answered with `error` and does nothing.
+    pub fn fail(self, error: AwsError) -> Rule {
+        self.install(Action::Fail(error))
+    }
+
+    /// The call does its work, and its answer is replaced by `error`.
+    pub fn apply_then_fail(self, error: AwsError) -> Rule {
+        self.install(Action::ApplyThenFail(error))
+    }
+
+    /// The call waits for this long, then goes on.
+    pub fn delay(self, time: Duration) -> Rule {
+        self.install(Action::Delay(time))
+    }
+
+    /// The call waits until the rule is lifted, then goes on.
+    pub fn hold(self) -> Rule {
+        self.install(Action::Hold)
+    }
+
+    /// The call is never answered and does nothing. Lifting the rule spares only later calls.
+    pub fn hang(self) -> Rule {
+        self.install(Action::Hang)
+    }
+
+    /// The answer of the call, if it succeeds, is changed.
+    pub fn edit(self, change: impl Fn(&mut Value) + Send + Sync + 'static) -> Rule {
+        self.install(Action::Edit(Arc::new(change)))
+    }
+
+    fn install(self, action: Action) -> Rule {
+        let (lifted, _) = watch::channel(false);
+        let state = State { op: self.op, shard: self.shard, window: self.window, met: AtomicUsize::new(0), lifted };
+        let rule = Rule { state: Arc::new(state), action };
+        self.faults.install(rule.clone());
+        rule
+    }
+}
+
+/// A fault in force. Dropping this handle leaves it in force.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    state: Arc<State>,
+    pub(super) action: Action,
+}
+
+impl Rule {
+    /// Ends it: later calls are spared, calls that it holds go on.
+    pub fn lift(&self) {
+        self.state.lifted.send_replace(true);
+    }
+
+    /// How many calls it has acted on.
+    #[must_use]
+    pub fn hits(&self) -> usize {
+        self.state.window.hits(self.state.met.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn is_lifted(&self) -> bool {
+        *self.state.lifted.borrow()
+    }
+
+    /// Counts a call, and tells whether it is to be acted on.
+    pub(super) fn meets(&self, call: &Call) -> bool {
+        let state = &*self.state;
+        let ours = call.op() == state.op && (state.shard.is_none() || state.shard.as_deref() == call.shard());
+        ours && !self.is_lifted() && state.window.contains(state.met.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Returns once the rule is lifted.
+    pub(super) async fn lifted(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        drop(self.state.lifted.subscribe().wait_for(|lifted| *lifted).await);
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    op: Op,
+    shard: Option<String>,
+    window: Window,
+    /// Calls counted so far, in and out of the window.
+    met: AtomicUsize,
+    lifted: watch::Sender<bool>,
+}
+
+/// Which of the counted calls are acted on.
+#[derive(Clone, Copy, Debug)]
+enum Window {
+    Every,
+    First(usize),
+    Nth(usize),
+}
+
+impl Window {
+    /// Whether the `k`-th call is in it.
+    fn contains(self, k: usize) -> bool {
+        match self {
+            Self::Every => true,
+            Self::First(n) => k <= n,
+            Self::Nth(n) => k == n,
+        }
+    }
+
+    /// How many of `met` calls were in it.
+    fn hits(self, met: usize) -> usize {
+        match self {
+            Self::Every => met,
+            Self::First(n) => met.min(n),
+            Self::Nth(n) => usize::from(n > 0 && met >= n),
+        }
+    }
+}
+
+/// What happens to a call.
+#[derive(Clone)]
+pub(super) enum Action {
+    Fail(AwsError),
+    ApplyThenFail(AwsError),
+    Delay(Duration),
+    Hold,
+    Hang,
+    Edit(Arc<dyn Fn(&mut Value) + Send + Sync>),
+}
+
+impl fmt::Debug for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fail(error) => f.debug_tuple("Fail").field(&error.code()).finish(),
+            Self::ApplyThenFail(error) => f.debug_tuple("ApplyThenFail").field(&error.code()).finish(),
+            Self::Delay(time) => f.debug_tuple("Delay").field(time).finish(),
+            Self::Hold => f.write_str("Hold"),
+            Self::Hang => f.write_str("Hang"),
+            Self::Edit(_) => f.write_str("Edit"),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Making, resharding and deleting streams.
+
+use std::error::Error;
+
+use aws_sdk_kinesis::{
+    error::DisplayErrorContext, operation::describe_stream_summary::DescribeStreamSummaryError, types::StreamStatus,
+};
+use tokio::time::{Duration, Instant, sleep};
+
+use super::Ground;
+use crate::shard::Shard;
+
+/// How long a stream may take to become what it was asked to be, and how often to look.
+const PATIENCE: Duration = Duration::from_secs(30);
+const GLANCE: Duration = Duration::from_millis(10);
+
+impl Ground {
+    /// Makes a stream of this many shards, and waits until it is active.
+    ///
+    /// # Panics
+    /// The service refuses, or takes longer than 30 s.
+    pub async fn create_stream(&self, stream: &str, shards: u32) {
+        let shards = i32::try_from(shards).expect("a stream has fewer shards than i32::MAX");
+        let made = self.client.create_stream().stream_name(stream).shard_count(shards).send().await;
+        must("create", stream, made);
+        self.wait_for(stream, Some(StreamStatus::Active)).await;
+    }
+
+    /// Deletes a stream, and waits until it is gone.
+    ///
+    /// # Panics
+    /// The service refuses, or takes longer than 30 s.
+    pub async fn delete_stream(&self, stream: &str) {
+        must("delete", stream, self.client.delete_stream().stream_name(stream).send().await);
+        self.wait_for(stream, None).await;
+    }
+
+    /// The shards of a stream, closed ones too, in the order in which the service lists them.
+    ///
+    /// # Panics
+    /// The service refuses.
+    pub async fn shards(&self, stream: &str) -> Vec<Shard> {
+        let mut shards = Vec::new();
+        let mut page = self.client.list_shards().stream_name(stream).send().await;
+        loop {
+            let listed = must("list", stream, page);
+            shards.extend(listed.shards.into_iter().flatten().map(Shard::from));
+            let Some(token) = listed.next_token else { return shards };
+            page = self.client.list_shards().next_token(token).send().await;
+        }
+    }
+
+    /// Splits a shard in the middle, waits until the stream is active again, and names the children, lower half first.
+    ///
+    /// # Panics
+    /// There is no such shard, or the service refuses, or takes longer than 30 s.
+    pub async fn split(&self, stream: &str, shard: &str) -> [String; 2] {
+        let shards = self.shards(stream).await;
+        let parent = shards.iter().find(|listed| listed.id == shard).expect("a shard to split is listed");
+        let middle = parent.middle().to_string();
+        let split = self.client.split_shard().stream_name(stream).shard_to_split(shard).new_starting_hash_key(middle);
+        must("split", stream, split.send().await);
+        let mut children = self.children(stream, shard).await;
+        children.sort_by_key(|child| child.hash_keys);
+        let ids: Vec<String> = children.into_iter().map(|child| child.id).collect();
+        ids.try_into().expect("a split makes two shards")
+    }
+
+    /// Merges two neighbouring shards, waits until the stream is active again, and names the child.
+    ///
+    /// # Panics
+    /// The service refuses, or takes longer than 30 s.
+    pub async fn merge(&self, stream: &str, shard: &str, neighbour: &str) -> String {
+        let merge = self.client.merge_shards().stream_name(stream).shard_to_merge(shard);
+        must("merge", stream, merge.adjacent_shard_to_merge(neighbour).send().await);
+        let mut children = self.children(stream, shard).await;
+        children.pop().expect("a merge makes a shard").id
+    }
+
+    /// The shards that were made from this one, once the stream is active.
+    async fn children(&self, stream: &str, parent: &str) -> Vec<Shard> {
+        self.wait_for(stream, Some(StreamStatus::Active)).await;
+        let mut shards = self.shards(stream).await;
+        shards.retain(|shard| shard.parents.iter().any(|id| id == parent));
+        shards
+    }
+
+    /// Waits until the stream has this state; none is that there is no such stream.
+    async fn wait_for(&self, stream: &str, wanted: Option<StreamStatus>) {
+        let end = Instant::now() + PATIENCE;
+        while self.status(stream).await != wanted {
+            assert!(Instant::now() < end, "{stream} has not become {wanted:?} in {PATIENCE:?}");
+            sleep(GLANCE).await;
+        }
+    }
+
+    async fn status(&self, stream: &str) -> Option<StreamStatus> {
+        let described = self.client.describe_stream_summary().stream_name(stream).send().await;
+        if let Err(error) = &described
+            && let Some(DescribeStreamSummaryError::ResourceNotFoundException(_)) = error.as_service_error()
+        {
+            return None;
+        }
+        must("describe", stream, described).stream_description_summary.map(|summary| summary.stream_status)
+    }
+}
+
+/// The answer of a call, which must have gone well.
+#[track_caller]
+pub(super) fn must<T, E: Error>(call: &str, stream: &str, answer: Result<T, E>) -> T {
+    answer.unwrap_or_else(|error| panic!("cannot {call} {stream}: {}", DisplayErrorContext(error)))
+}

@@ -1,0 +1,158 @@
+//! Each fault does what it says.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
+use aws_sdk_kinesis::{
+    error::ProvideErrorMetadata,
+    types::ShardIteratorType::{self, TrimHorizon},
+};
+use kinesis_stream_support::{AwsError, Emulator, Op};
+use serde_json::json;
+use tokio::time::{Duration, Instant, timeout};
+
+const SHARD: &str = "shardId-000000000000";
+const OTHER: &str = "shardId-000000000001";
+
+async fn two_shards() -> Emulator {
+    let kinesis = Emulator::start();
+    kinesis.create_stream("s", 2).await;
+    kinesis
+}
+
+async fn place(kinesis: &Emulator, shard: &str, kind: ShardIteratorType) -> String {
+    let place = kinesis.client().get_shard_iterator().stream_name("s").shard_id(shard).shard_iterator_type(kind);
+    place.send().await.unwrap().shard_iterator.unwrap()
+}
+
+/// Reads once: how many records, or the code of the error.
+async fn read(kinesis: &Emulator, iterator: &str) -> Result<usize, String> {
+    let read = kinesis.client().get_records().shard_iterator(iterator).send().await;
+    read.map(|page| page.records.len()).map_err(|error| error.code().unwrap_or("none").to_owned())
+}
+
+#[tokio::test]
+async fn the_first_calls_of_one_shard_fail() {
+    let kinesis = two_shards().await;
+    let rule = kinesis.faults().on(Op::GetRecords).shard(SHARD).first(2).fail(AwsError::THROTTLED);
+    let (ours, other) = (place(&kinesis, SHARD, TrimHorizon).await, place(&kinesis, OTHER, TrimHorizon).await);
+    let throttled = Err(AwsError::THROTTLED.code().to_owned());
+    assert_eq!(read(&kinesis, &other).await, Ok(0));
+    assert_eq!(read(&kinesis, &ours).await, throttled);
+    assert_eq!(read(&kinesis, &other).await, Ok(0));
+    assert_eq!(read(&kinesis, &ours).await, throttled);
+    assert_eq!(read(&kinesis, &ours).await, Ok(0));
+    assert_eq!(rule.hits(), 2);
+}
+
+#[tokio::test]
+async fn the_nth_call_fails() {
+    let kinesis = two_shards().await;
+    kinesis.faults().on(Op::GetRecords).nth(2).fail(AwsError::INTERNAL_FAILURE);
+    let iterator = place(&kinesis, SHARD, TrimHorizon).await;
+    assert_eq!(read(&kinesis, &iterator).await, Ok(0));
+    assert_eq!(read(&kinesis, &iterator).await, Err("InternalFailure".into()));
+    assert_eq!(read(&kinesis, &iterator).await, Ok(0));
+}
+
+#[tokio::test]
+async fn every_call_fails_until_the_rule_is_lifted() {
+    let kinesis = two_shards().await;
+    let rule = kinesis.faults().on(Op::GetRecords).fail(AwsError::EXPIRED_ITERATOR);
+    let iterator = place(&kinesis, SHARD, TrimHorizon).await;
+    for _ in 0..3 {
+        assert_eq!(read(&kinesis, &iterator).await, Err("ExpiredIteratorException".into()));
+    }
+    rule.lift();
+    assert_eq!(read(&kinesis, &iterator).await, Ok(0));
+    assert_eq!(rule.hits(), 3);
+}
+
+#[tokio::test]
+async fn the_sdk_knows_the_injected_errors_by_type() {
+    let kinesis = two_shards().await;
+    let client = kinesis.client();
+    kinesis.faults().on(Op::ListShards).nth(1).fail(AwsError::NOT_FOUND);
+    kinesis.faults().on(Op::ListShards).nth(2).fail(AwsError::EXPIRED_TOKEN);
+    kinesis.faults().on(Op::ListShards).nth(3).fail(AwsError::LIMIT_EXCEEDED);
+    let mut listed = Vec::new();
+    for _ in 0..3 {
+        listed.push(client.list_shards().stream_name("s").send().await.unwrap_err().into_service_error());
+    }
+    assert!(listed[0].is_resource_not_found_exception());
+    assert!(listed[1].is_expired_next_token_exception());
+    assert!(listed[2].is_limit_exceeded_exception());
+}
+
+#[tokio::test]
+async fn a_call_can_do_its_work_and_fail_nevertheless() {
+    let kinesis = two_shards().await;
+    kinesis.faults().on(Op::PutRecord).first(1).apply_then_fail(AwsError::UNAVAILABLE);
+    let put = kinesis.client().put_record().stream_name("s").partition_key("k").explicit_hash_key("0");
+    put.data(aws_sdk_kinesis::primitives::Blob::new("data")).send().await.unwrap_err();
+    assert_eq!(kinesis.records("s", SHARD).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_delay_delays() {
+    let kinesis = two_shards().await;
+    kinesis.faults().on(Op::GetRecords).first(1).delay(Duration::from_millis(100));
+    let iterator = place(&kinesis, SHARD, TrimHorizon).await;
+    let before = Instant::now();
+    assert_eq!(read(&kinesis, &iterator).await, Ok(0));
+    assert!(before.elapsed() >= Duration::from_millis(100));
+}
+
+#[tokio::test]
+async fn a_held_call_goes_on_when_the_rule_is_lifted() {
+    let kinesis = two_shards().await;
+    let rule = kinesis.faults().on(Op::GetRecords).hold();
+    let iterator = place(&kinesis, SHARD, TrimHorizon).await;
+    let lift = async {
+        kinesis.faults().called(Op::GetRecords, 1).await;
+        kinesis.put_to_shard("s", SHARD, "k", "while held").await;
+        rule.lift();
+    };
+    let (read, ()) = futures::future::join(read(&kinesis, &iterator), lift).await;
+    assert_eq!(read, Ok(1));
+}
+
+#[tokio::test]
+async fn a_hung_call_is_never_answered_and_the_next_is() {
+    let kinesis = two_shards().await;
+    kinesis.faults().on(Op::GetRecords).first(1).hang();
+    let iterator = place(&kinesis, SHARD, TrimHorizon).await;
+    timeout(Duration::from_millis(200), read(&kinesis, &iterator)).await.unwrap_err();
+    assert_eq!(read(&kinesis, &iterator).await, Ok(0));
+}
+
+#[tokio::test]
+async fn an_answer_can_be_edited() {
+    let kinesis = two_shards().await;
+    kinesis.faults().on(Op::GetRecords).edit(|answer| answer["MillisBehindLatest"] = json!(7000));
+    let iterator = place(&kinesis, SHARD, TrimHorizon).await;
+    let page = kinesis.client().get_records().shard_iterator(iterator).send().await.unwrap();
+    assert_eq!(page.millis_behind_latest, Some(7000));
+}
+
+#[tokio::test]
+async fn the_log_tells_who_was_called_when_and_with_what() {
+    let kinesis = two_shards().await;
+    let faults = kinesis.faults();
+    let iterator = place(&kinesis, SHARD, TrimHorizon).await;
+    let other = place(&kinesis, OTHER, TrimHorizon).await;
+    for _ in 0..4 {
+        read(&kinesis, &iterator).await.unwrap();
+    }
+    read(&kinesis, &other).await.unwrap();
+
+    assert_eq!(faults.count(Op::GetRecords), 5);
+    assert_eq!(faults.busiest_second(Op::GetRecords, SHARD), 4);
+    assert_eq!(faults.busiest_second(Op::GetRecords, OTHER), 1);
+    let calls = faults.calls(Op::GetRecords);
+    assert!(calls.is_sorted_by_key(|call| call.at()));
+    let last = calls.last().unwrap();
+    assert_eq!((last.stream(), last.shard()), (Some("s"), Some(OTHER)));
+    assert_eq!(last.body()["ShardIterator"], other.as_str());
+    faults.clear();
+    assert_eq!(faults.count(Op::GetRecords), 0);
+}
