@@ -2,7 +2,7 @@
 //!
 //! From the client inwards:
 //!
-//! 1. [`faults`](crate::faults): what a test wants to go wrong, and the log of calls;
+//! 1. [`faults`]: what a test wants to go wrong, and the log of calls;
 //! 2. the gate: one `PutRecord` or `PutRecords` at a time. Without it the emulator can deadlock (a reader and a
 //!    writer of one stream), and a reader at the tip can overtake a record whose number is taken but which is not
 //!    stored yet;

@@ -6,7 +6,7 @@ use aws_sdk_kinesis::{
     error::ProvideErrorMetadata,
     types::ShardIteratorType::{self, TrimHorizon},
 };
-use kinesis_stream_support::{AwsError, Emulator, Op};
+use kinesis_stream_support::{AwsError, Call, Emulator, Op};
 use serde_json::json;
 use tokio::time::{Duration, Instant, timeout};
 
@@ -149,7 +149,7 @@ async fn the_log_tells_who_was_called_when_and_with_what() {
     assert_eq!(faults.busiest_second(Op::GetRecords, SHARD), 4);
     assert_eq!(faults.busiest_second(Op::GetRecords, OTHER), 1);
     let calls = faults.calls(Op::GetRecords);
-    assert!(calls.is_sorted_by_key(|call| call.at()));
+    assert!(calls.is_sorted_by_key(Call::at));
     let last = calls.last().unwrap();
     assert_eq!((last.stream(), last.shard()), (Some("s"), Some(OTHER)));
     assert_eq!(last.body()["ShardIterator"], other.as_str());
