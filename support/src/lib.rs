@@ -2,6 +2,8 @@
 //!
 //! - [`Emulator`]: a Kinesis of one's own, in this process, and [`Ground`]: the same helpers over any server;
 //! - [`Faults`]: calls of an emulator that fail, wait, hang or come back changed, and the log of its calls;
+//! - [`canned`]: a Kinesis that answers from templates, for benchmarks;
+//! - [`earthquakes`]: real data to put into a stream;
 //! - [`Server`]: a router on a thread of its own, which the others are made of.
 //!
 //! ```no_run
@@ -17,6 +19,8 @@
 //!
 //! Nothing here depends on the library.
 
+pub mod canned;
+pub mod earthquakes;
 mod emulator;
 mod faithful;
 pub mod faults;

@@ -1,0 +1,14 @@
+//! The canned Kinesis as a program, to be looked at by hand: `canned-kinesis [SHARDS [RECORDS [BYTES [PAGES]]]]`.
+//!
+//! It prints its endpoint and serves until its standard input ends.
+
+use std::{env, error::Error};
+
+use kinesis_stream_support::canned;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    canned::serve_if_spawned();
+    let numbers: Vec<String> = env::args().skip(1).collect();
+    canned::serve(numbers.join(" ").parse()?)?;
+    Ok(())
+}

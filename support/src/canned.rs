@@ -1,0 +1,85 @@
+//! A Kinesis that answers from templates, as fast as bytes can be copied, for benchmarks.
+//!
+//! It knows one stream under any name, and four operations: `DescribeStreamSummary`, `ListShards`,
+//! `GetShardIterator` and `GetRecords`. Sequence numbers grow along each shard and never repeat. It runs as another
+//! process, so that what is measured is the reader alone; the process ends with the one that spawned it.
+//!
+//! A benchmark serves from its own program, which must ask first thing whether it is the one to serve:
+//!
+//! ```no_run
+//! use kinesis_stream_support::canned::{self, Canned};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! canned::serve_if_spawned();
+//! let kinesis = Canned { shards: 4, records_per_page: 1000, record_bytes: 1024, pages: Some(100) }.spawn()?;
+//! println!("reading from {}", kinesis.endpoint());
+//! # Ok(())
+//! # }
+//! ```
+
+use std::{fmt, num::ParseIntError, str::FromStr};
+
+mod page;
+mod process;
+mod service;
+
+pub use self::process::{Process, serve, serve_if_spawned};
+
+/// What the canned stream is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Canned {
+    /// How many shards it has.
+    pub shards: usize,
+    /// How many records a page of `GetRecords` holds, whatever its limit is.
+    pub records_per_page: usize,
+    /// How many bytes a record holds.
+    pub record_bytes: usize,
+    /// After how many pages a shard ends. Without a number it never does, and it is open.
+    pub pages: Option<usize>,
+}
+
+impl Default for Canned {
+    /// One endless shard of 1,000 records of 1 KiB a page.
+    fn default() -> Self {
+        Self { shards: 1, records_per_page: 1000, record_bytes: 1024, pages: None }
+    }
+}
+
+/// Three numbers or four: shards, records per page, bytes per record, and pages.
+impl fmt::Display for Canned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.shards, self.records_per_page, self.record_bytes)?;
+        self.pages.map_or(Ok(()), |pages| write!(f, " {pages}"))
+    }
+}
+
+/// The numbers that `Display` writes. Those that are left out are as by default.
+impl FromStr for Canned {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let mut numbers = text.split_whitespace().map(str::parse);
+        let mut number = || numbers.next().transpose();
+        let default = Self::default();
+        Ok(Self {
+            shards: number()?.unwrap_or(default.shards),
+            records_per_page: number()?.unwrap_or(default.records_per_page),
+            record_bytes: number()?.unwrap_or(default.record_bytes),
+            pages: number()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let endless = Canned::default();
+        let ending = Canned { pages: Some(7), ..endless };
+        for canned in [endless, ending] {
+            assert_eq!(canned.to_string().parse(), Ok(canned));
+        }
+    }
+}

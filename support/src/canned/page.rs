@@ -1,0 +1,85 @@
+//! The pages of `GetRecords`: a template made once, in which each page writes its own numbers.
+
+use std::ops::Range;
+
+use super::Canned;
+
+/// The digits of a sequence number, as many as the service's have.
+const DIGITS: usize = 56;
+
+/// The records of a page, with room for their sequence numbers.
+#[derive(Debug)]
+pub(super) struct Template {
+    text: Vec<u8>,
+    /// Where the numbers go.
+    numbers: Vec<Range<usize>>,
+}
+
+impl Template {
+    pub(super) fn new(canned: &Canned) -> Self {
+        let data = zeros(canned.record_bytes);
+        let mut text = Vec::new();
+        let mut numbers = Vec::new();
+        for i in 0..canned.records_per_page {
+            let before = format!(
+                r#"{}{{"ApproximateArrivalTimestamp":1517363399.65,"PartitionKey":"key-{i:06}","Data":"{data}","SequenceNumber":""#,
+                if i == 0 { "" } else { "," },
+            );
+            text.extend_from_slice(before.as_bytes());
+            numbers.push(text.len()..text.len() + DIGITS);
+            text.resize(text.len() + DIGITS, b'0');
+            text.extend_from_slice(br#""}"#);
+        }
+        Self { text, numbers }
+    }
+
+    /// The answer that holds this page of this shard.
+    pub(super) fn fill(&self, shard: usize, page: usize, next: Option<String>) -> Vec<u8> {
+        let next = next.map_or(r#""ChildShards":[]"#.to_owned(), |next| format!(r#""NextShardIterator":"{next}""#));
+        let head = format!(r#"{{"MillisBehindLatest":0,{next},"Records":["#).into_bytes();
+        let mut answer = Vec::with_capacity(head.len() + self.text.len() + 2);
+        let start = head.len();
+        answer.extend_from_slice(&head);
+        answer.extend_from_slice(&self.text);
+        for (i, place) in self.numbers.iter().enumerate() {
+            let number = sequence_number(shard, page * self.numbers.len() + i);
+            answer[start + place.start..start + place.end].copy_from_slice(number.as_bytes());
+        }
+        answer.extend_from_slice(b"]}");
+        answer
+    }
+}
+
+/// The sequence number of the record at this position of a shard, counted from 0.
+pub(super) fn sequence_number(shard: usize, position: usize) -> String {
+    format!("49{shard:014}{position:040}")
+}
+
+/// The position that a sequence number names.
+pub(super) fn position(sequence_number: &str) -> Option<usize> {
+    sequence_number.get(16..)?.parse().ok()
+}
+
+/// So many zero bytes, in base64.
+fn zeros(bytes: usize) -> String {
+    let mut text = "A".repeat((bytes * 4).div_ceil(3));
+    text.push_str(["", "==", "="][bytes % 3]);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_the_digits_of_the_service_and_names_its_position() {
+        let number = sequence_number(3, 1_000_001);
+        assert_eq!(number.len(), DIGITS);
+        assert_eq!(position(&number), Some(1_000_001));
+    }
+
+    #[test]
+    fn zeros_are_base64() {
+        assert_eq!([zeros(1), zeros(2), zeros(3), zeros(4)], ["AA==", "AAA=", "AAAA", "AAAAAA=="]);
+    }
+}

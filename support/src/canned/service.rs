@@ -1,0 +1,123 @@
+//! The four operations.
+
+use std::{fmt, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Canned,
+    page::{Template, position, sequence_number},
+};
+use crate::{
+    faults::AwsError,
+    op::Op,
+    wire::{self, Asked},
+};
+
+pub(super) fn router(canned: Canned) -> Router {
+    let service = Service { canned, template: Template::new(&canned) };
+    Router::new().fallback(handle).with_state(Arc::new(service))
+}
+
+async fn handle(State(service): State<Arc<Service>>, request: Request) -> Response {
+    match Asked::read(request).await {
+        Ok(asked) => service.answer(&asked),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+struct Service {
+    canned: Canned,
+    template: Template,
+}
+
+impl Service {
+    fn answer(&self, asked: &Asked) -> Response {
+        let question = asked.json();
+        let answer = match asked.op {
+            Op::DescribeStreamSummary => Some(self.describe(&question).to_string().into_bytes()),
+            Op::ListShards => Some(self.list().to_string().into_bytes()),
+            Op::GetShardIterator => self.place(&question).map(|placed| placed.to_string().into_bytes()),
+            Op::GetRecords => self.read(&question),
+            _ => None,
+        };
+        answer.map_or(AwsError::INVALID_ARGUMENT.into_response(), |answer| wire::answer(StatusCode::OK, answer))
+    }
+
+    fn describe(&self, question: &Value) -> Value {
+        let stream = question["StreamName"].as_str().unwrap_or_default();
+        json!({ "StreamDescriptionSummary": {
+            "StreamName": stream,
+            "StreamARN": format!("arn:aws:kinesis:us-east-1:000000000000:stream/{stream}"),
+            "StreamStatus": "ACTIVE",
+            "RetentionPeriodHours": 24,
+            "StreamCreationTimestamp": 1_517_363_000,
+            "EnhancedMonitoring": [],
+            "OpenShardCount": if self.canned.pages.is_none() { self.canned.shards } else { 0 },
+        } })
+    }
+
+    fn list(&self) -> Value {
+        let shards = self.canned.shards;
+        let width = u128::MAX / u128::try_from(shards.max(1)).unwrap_or(u128::MAX);
+        let last = |i: u128| if i + 1 == shards as u128 { u128::MAX } else { width * (i + 1) - 1 };
+        let shard = |i: usize| {
+            let mut range = json!({ "StartingSequenceNumber": sequence_number(i, 0) });
+            if let Some(pages) = self.canned.pages {
+                range["EndingSequenceNumber"] = sequence_number(i, pages * self.canned.records_per_page).into();
+            }
+            json!({
+                "ShardId": format!("shardId-{i:012}"),
+                "HashKeyRange": {
+                    "StartingHashKey": (width * i as u128).to_string(),
+                    "EndingHashKey": last(i as u128).to_string(),
+                },
+                "SequenceNumberRange": range,
+            })
+        };
+        json!({ "Shards": (0..shards).map(shard).collect::<Vec<_>>() })
+    }
+
+    /// An iterator stands before a page: the first, or the one that holds the record asked for or the one after it.
+    fn place(&self, question: &Value) -> Option<Value> {
+        let shard = question["ShardId"].as_str()?.strip_prefix("shardId-")?.parse().ok()?;
+        let record = match question["StartingSequenceNumber"].as_str() {
+            None => 0,
+            Some(number) => position(number)? + usize::from(question["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER"),
+        };
+        let at = Place { shard, page: record / self.canned.records_per_page.max(1) };
+        (shard < self.canned.shards).then(|| json!({ "ShardIterator": at.to_string() }))
+    }
+
+    fn read(&self, question: &Value) -> Option<Vec<u8>> {
+        let Place { shard, page } = Place::parse(question["ShardIterator"].as_str()?)?;
+        let pages = self.canned.pages.unwrap_or(usize::MAX);
+        let next = (page + 1 < pages).then(|| Place { shard, page: page + 1 }.to_string());
+        Some(if page < pages { self.template.fill(shard, page, next) } else { br#"{"Records":[]}"#.to_vec() })
+    }
+}
+
+/// A place in a shard, written `<shard>/<page>`.
+struct Place {
+    shard: usize,
+    page: usize,
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        let (shard, page) = text.split_once('/')?;
+        Some(Self { shard: shard.parse().ok()?, page: page.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.shard, self.page)
+    }
+}

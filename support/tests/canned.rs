@@ -1,0 +1,66 @@
+//! The canned service, in its own process.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
+use std::{collections::BTreeSet, net::TcpStream, path::Path};
+
+use aws_sdk_kinesis::types::ShardIteratorType;
+use kinesis_stream_support::{
+    Ground,
+    canned::{Canned, Process},
+};
+
+const SHARD: &str = "shardId-000000000001";
+
+fn spawn(canned: Canned) -> (Process, Ground) {
+    let process = canned.spawn_as(Path::new(env!("CARGO_BIN_EXE_canned-kinesis"))).unwrap();
+    let ground = Ground::at(process.endpoint());
+    (process, ground)
+}
+
+#[tokio::test]
+async fn an_ending_shard_holds_what_was_ordered() {
+    let (_process, kinesis) = spawn(Canned { shards: 2, records_per_page: 3, record_bytes: 100, pages: Some(4) });
+    let shards = kinesis.shards("any").await;
+    assert_eq!(shards.len(), 2);
+    assert!(shards.iter().all(|shard| shard.closed));
+    let records = kinesis.records("any", SHARD).await;
+    assert_eq!(records.len(), 12);
+    assert!(records.iter().all(|record| record.data.len() == 100));
+    assert!(records.is_sorted_by(|earlier, later| earlier.sequence_number < later.sequence_number));
+}
+
+#[tokio::test]
+async fn reading_goes_on_after_a_record() {
+    let (_process, kinesis) = spawn(Canned { shards: 2, records_per_page: 3, record_bytes: 1, pages: Some(2) });
+    let records = kinesis.records("any", SHARD).await;
+    let after = &records[2].sequence_number;
+    let place = kinesis.client().get_shard_iterator().stream_name("any").shard_id(SHARD);
+    let place = place.shard_iterator_type(ShardIteratorType::AfterSequenceNumber).starting_sequence_number(after);
+    let iterator = place.send().await.unwrap().shard_iterator.unwrap();
+    let page = kinesis.client().get_records().shard_iterator(iterator).send().await.unwrap();
+    assert_eq!(page.records[0].sequence_number, records[3].sequence_number);
+    assert_eq!(page.next_shard_iterator, None);
+}
+
+#[tokio::test]
+async fn an_endless_shard_never_repeats_a_number() {
+    let (_process, kinesis) = spawn(Canned { records_per_page: 2, ..Canned::default() });
+    let mut iterator = "0/0".to_owned();
+    let mut numbers = BTreeSet::new();
+    for _ in 0..5 {
+        let page = kinesis.client().get_records().shard_iterator(iterator).send().await.unwrap();
+        numbers.extend(page.records.into_iter().map(|record| record.sequence_number));
+        iterator = page.next_shard_iterator.unwrap();
+    }
+    assert_eq!(numbers.len(), 10);
+}
+
+#[tokio::test]
+async fn it_ends_with_its_handle() {
+    let (process, _) = spawn(Canned::default());
+    let address = process.endpoint().replace("http://", "");
+    assert!(TcpStream::connect(&address).is_ok());
+    drop(process);
+    assert!(TcpStream::connect(&address).is_err());
+}
