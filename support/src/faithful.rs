@@ -55,6 +55,10 @@ impl Faithful {
 
     async fn through(&self, request: Request, next: Next) -> Result<Response, StatusCode> {
         let mut asked = Asked::read(request).await?;
+        if asked.op == Op::Other {
+            // The answer may be a stream without an end.
+            return Ok(next.run(asked.into_request()).await);
+        }
         let op = asked.op;
         let mut question = asked.json();
         if let Some(better) = self.better(op, &question) {
