@@ -25,6 +25,7 @@ mod call;
 mod error;
 mod layer;
 mod log;
+mod partial;
 mod rule;
 
 pub(crate) use self::layer::layer;

@@ -4,7 +4,11 @@
 
 use aws_sdk_kinesis::{
     error::ProvideErrorMetadata,
-    types::ShardIteratorType::{self, TrimHorizon},
+    primitives::Blob,
+    types::{
+        PutRecordsRequestEntry,
+        ShardIteratorType::{self, TrimHorizon},
+    },
 };
 use kinesis_stream_support::{AwsError, Call, Emulator, Op};
 use serde_json::json;
@@ -88,8 +92,25 @@ async fn a_call_can_do_its_work_and_fail_nevertheless() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::PutRecord).first(1).apply_then_fail(AwsError::UNAVAILABLE);
     let put = kinesis.client().put_record().stream_name("s").partition_key("k").explicit_hash_key("0");
-    put.data(aws_sdk_kinesis::primitives::Blob::new("data")).send().await.unwrap_err();
+    put.data(Blob::new("data")).send().await.unwrap_err();
     assert_eq!(kinesis.records("s", SHARD).await.len(), 1);
+}
+
+#[tokio::test]
+async fn some_entries_of_a_batch_fail_and_the_others_are_put() {
+    let kinesis = two_shards().await;
+    kinesis.faults().on(Op::PutRecords).first(1).fail_entries([2, 0], AwsError::THROTTLED);
+    let entry = |data: &str| {
+        let entry = PutRecordsRequestEntry::builder().partition_key("k").explicit_hash_key("0");
+        entry.data(Blob::new(data)).build().unwrap()
+    };
+    let put = kinesis.client().put_records().stream_name("s");
+    let put = put.set_records(Some(["a", "b", "c"].map(entry).into())).send().await.unwrap();
+    assert_eq!(put.failed_record_count, Some(2));
+    let failed: Vec<_> = put.records.iter().map(|entry| entry.error_code.as_deref()).collect();
+    assert_eq!(failed, [Some(AwsError::THROTTLED.code()), None, Some(AwsError::THROTTLED.code())]);
+    let stored = kinesis.records("s", SHARD).await;
+    assert_eq!(stored.iter().map(|record| record.data.as_slice()).collect::<Vec<_>>(), [b"b"]);
 }
 
 #[tokio::test]

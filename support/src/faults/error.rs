@@ -16,6 +16,9 @@ pub struct AwsError {
 }
 
 impl AwsError {
+    /// What an injected error says of itself.
+    pub(super) const MESSAGE: &str = "injected by the fault layer";
+
     /// A shard's read or write limit is spent.
     pub const THROTTLED: Self = Self::rejected("ProvisionedThroughputExceededException");
     /// A call rate of the account is spent.
@@ -52,7 +55,7 @@ impl AwsError {
 
 impl IntoResponse for AwsError {
     fn into_response(self) -> Response {
-        let body = json!({ "__type": self.code, "message": "injected by the fault layer" });
+        let body = json!({ "__type": self.code, "message": Self::MESSAGE });
         wire::answer(self.status, body.to_string())
     }
 }

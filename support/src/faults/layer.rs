@@ -6,10 +6,12 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use serde_json::Value;
 
 use super::{
     Faults,
     call::Call,
+    partial,
     rule::{Action, Rule},
 };
 use crate::wire::{Answer, Asked};
@@ -19,10 +21,10 @@ pub(crate) async fn layer(State(faults): State<Faults>, request: Request, next: 
 }
 
 async fn through(faults: &Faults, request: Request, next: Next) -> Result<Response, StatusCode> {
-    let asked = Asked::read(request).await?;
+    let mut asked = Asked::read(request).await?;
     let rules = faults.admit(Call::of(&asked));
     for rule in &rules {
-        if let Some(refusal) = before(rule).await {
+        if let Some(refusal) = before(rule, &mut asked).await {
             return Ok(refusal);
         }
     }
@@ -34,12 +36,17 @@ async fn through(faults: &Faults, request: Request, next: Next) -> Result<Respon
 }
 
 /// What a rule does to a call on its way in: its answer, if that is all the call gets.
-async fn before(rule: &Rule) -> Option<Response> {
+async fn before(rule: &Rule, asked: &mut Asked) -> Option<Response> {
     match &rule.action {
         Action::Fail(error) => return Some(error.into_response()),
         Action::Delay(time) => tokio::time::sleep(*time).await,
         Action::Hold => rule.lifted().await,
         Action::Hang => std::future::pending().await,
+        Action::FailEntries(places, _) => {
+            let mut question = asked.json();
+            partial::take_out(&mut question, places);
+            asked.rewrite(&question);
+        }
         Action::ApplyThenFail(_) | Action::Edit(_) => {}
     }
     None
@@ -49,13 +56,19 @@ async fn before(rule: &Rule) -> Option<Response> {
 async fn after(rule: &Rule, response: Response) -> Result<Response, StatusCode> {
     match &rule.action {
         Action::ApplyThenFail(error) => Ok(error.into_response()),
-        Action::Edit(change) if response.status().is_success() => {
-            let mut answer = Answer::read(response).await?;
-            let mut body = answer.json();
-            change(&mut body);
-            answer.rewrite(&body);
-            Ok(answer.into_response())
-        }
+        Action::FailEntries(places, error) => edited(response, |body| partial::report(body, places, *error)).await,
+        Action::Edit(change) => edited(response, &**change).await,
         _ => Ok(response),
     }
+}
+
+async fn edited(response: Response, change: impl FnOnce(&mut Value)) -> Result<Response, StatusCode> {
+    if !response.status().is_success() {
+        return Ok(response);
+    }
+    let mut answer = Answer::read(response).await?;
+    let mut body = answer.json();
+    change(&mut body);
+    answer.rewrite(&body);
+    Ok(answer.into_response())
 }

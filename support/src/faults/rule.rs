@@ -78,6 +78,14 @@ impl Scope {
         self.install(Action::Edit(Arc::new(change)))
     }
 
+    /// The entries of a `PutRecords` at these places fail with `error`; one at least must be left. The others are put.
+    pub fn fail_entries(self, places: impl IntoIterator<Item = usize>, error: AwsError) -> Rule {
+        let mut places: Vec<usize> = places.into_iter().collect();
+        places.sort_unstable();
+        places.dedup();
+        self.install(Action::FailEntries(places.into(), error))
+    }
+
     fn install(self, action: Action) -> Rule {
         let (lifted, _) = watch::channel(false);
         let state = State { op: self.op, shard: self.shard, window: self.window, met: AtomicUsize::new(0), lifted };
@@ -167,6 +175,7 @@ impl Window {
 pub(super) enum Action {
     Fail(AwsError),
     ApplyThenFail(AwsError),
+    FailEntries(Arc<[usize]>, AwsError),
     Delay(Duration),
     Hold,
     Hang,
@@ -178,6 +187,9 @@ impl fmt::Debug for Action {
         match self {
             Self::Fail(error) => f.debug_tuple("Fail").field(&error.code()).finish(),
             Self::ApplyThenFail(error) => f.debug_tuple("ApplyThenFail").field(&error.code()).finish(),
+            Self::FailEntries(places, error) => {
+                f.debug_tuple("FailEntries").field(places).field(&error.code()).finish()
+            }
             Self::Delay(time) => f.debug_tuple("Delay").field(time).finish(),
             Self::Hold => f.write_str("Hold"),
             Self::Hang => f.write_str("Hang"),
