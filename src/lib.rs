@@ -1,5 +1,6 @@
 //! Read Amazon Kinesis Data Streams as one stream of records.
 
+mod ack;
 mod aggregate;
 mod budget;
 mod envelope;
@@ -9,6 +10,7 @@ mod id;
 mod lease;
 mod limits;
 mod lineage;
+mod lock;
 mod outgoing;
 mod pace;
 mod position;

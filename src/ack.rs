@@ -1,0 +1,437 @@
+//! Which deliveries of one shard are settled, and how far its checkpoint may move: pure bookkeeping.
+//!
+//! Records are numbered in the order in which they are handed out. The watermark is the end of the longest run of
+//! settled records from the front; behind it, the settled ones between open ones are kept as ranges. A generation is
+//! one opening of the shard under one lease: what belongs to an earlier one no longer counts.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+use crate::id::SequenceNumber;
+
+/// How many positions may lie between the oldest open record and the newest, settled ones included.
+const MAX_SPAN: u64 = 100_000;
+
+/// Settled entries that may pile up behind an open one before they are merged into ranges, beyond the open ones'
+/// number: merging walks all entries, so it waits until there is about as much to gain as to walk.
+const LOOSE: usize = 64;
+
+/// Names one handed-out record to the tracker of its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    generation: u64,
+    offset: u64,
+}
+
+/// The state of one position, or of a range of settled ones.
+#[derive(Clone, Debug)]
+enum Entry {
+    Open {
+        offset: u64,
+        number: SequenceNumber,
+        since: Instant,
+        returned: bool,
+    },
+    /// Everything after the entry before this one, up to `last`.
+    Settled {
+        last: u64,
+        number: SequenceNumber,
+    },
+}
+
+impl Entry {
+    fn last(&self) -> u64 {
+        match self {
+            Self::Open { offset, .. } => *offset,
+            Self::Settled { last, .. } => *last,
+        }
+    }
+}
+
+/// The end of the settled run: everything below `upto` is settled, and `number` is the last of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Watermark {
+    pub(crate) upto: u64,
+    pub(crate) number: SequenceNumber,
+}
+
+/// What committing a delivery came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Commit {
+    /// The lease store holds a checkpoint that covers the record: it is not delivered again.
+    Stored,
+    /// The record is settled, and an earlier one of its shard is still open. It is covered as soon as that one is; if
+    /// the shard moves before, it is delivered again.
+    Deferred,
+    /// The lease or the opening of the shard under which it was delivered is over. Nothing was written, and the
+    /// record is delivered again, here or by the instance that holds the shard now.
+    Superseded,
+}
+
+/// What settling a record changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// Its generation is over; nothing changed.
+    Stale,
+    /// The watermark moved over it.
+    Covered,
+    /// An earlier record is still open.
+    Behind,
+}
+
+/// The deliveries of one shard.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    generation: u64,
+    next: u64,
+    /// From the first open position on; the front entry is always open.
+    entries: VecDeque<Entry>,
+    watermark: Option<Watermark>,
+    open: usize,
+    returned: usize,
+    settled_entries: usize,
+    merge_at: usize,
+}
+
+impl Tracker {
+    pub(crate) fn new() -> Self {
+        Self {
+            generation: 0,
+            next: 0,
+            entries: VecDeque::new(),
+            watermark: None,
+            open: 0,
+            returned: 0,
+            settled_entries: 0,
+            merge_at: LOOSE,
+        }
+    }
+
+    /// Begins a generation: every ticket given before is stale from here on.
+    pub(crate) fn begin(&mut self) -> u64 {
+        *self = Self { generation: self.generation + 1, ..Self::new() };
+        self.generation
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Numbers the next record.
+    pub(crate) fn hand_out(&mut self, number: SequenceNumber, now: Instant) -> Ticket {
+        let offset = self.next;
+        self.next += 1;
+        self.open += 1;
+        self.entries.push_back(Entry::Open { offset, number, since: now, returned: false });
+        Ticket { generation: self.generation, offset }
+    }
+
+    /// Settles a record, wherever it lies and whether or not it waits to be handed out again.
+    pub(crate) fn settle(&mut self, ticket: Ticket) -> Settled {
+        let Some(index) = self.find(ticket) else { return Settled::Stale };
+        let Entry::Open { offset, number, returned, .. } = &self.entries[index] else { return Settled::Stale };
+        let (last, number, returned) = (*offset, number.clone(), *returned);
+        self.open -= 1;
+        self.returned -= usize::from(returned);
+        self.settled_entries += 1;
+        self.entries[index] = Entry::Settled { last, number };
+        if index == 0 {
+            self.advance();
+            return Settled::Covered;
+        }
+        if self.settled_entries > self.merge_at {
+            self.merge();
+        }
+        Settled::Behind
+    }
+
+    /// Notes that the user gave the record back: it stays open and is out of the user's hands. False if it no longer
+    /// counts.
+    pub(crate) fn give_back(&mut self, ticket: Ticket) -> bool {
+        self.set_returned(ticket, true)
+    }
+
+    /// Notes that the record goes out once more. False if it no longer counts.
+    pub(crate) fn hand_out_again(&mut self, ticket: Ticket) -> bool {
+        self.set_returned(ticket, false)
+    }
+
+    /// How far the settled run reaches; none before the first record of the generation is settled.
+    pub(crate) fn watermark(&self) -> Option<&Watermark> {
+        self.watermark.as_ref()
+    }
+
+    /// How many records were handed out in this generation.
+    pub(crate) fn handed_out(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the watermark covers this record.
+    pub(crate) fn covers(&self, ticket: Ticket) -> bool {
+        ticket.generation == self.generation && self.watermark.as_ref().is_some_and(|mark| ticket.offset < mark.upto)
+    }
+
+    /// Unsettled records, those that wait to be handed out again included.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Unsettled records that the user holds.
+    pub(crate) fn in_hands(&self) -> usize {
+        self.open - self.returned
+    }
+
+    /// Whether one more record may be handed out under this bound of unsettled ones.
+    pub(crate) fn has_room(&self, max_in_flight: usize) -> bool {
+        let span = self.entries.front().map_or(0, |front| self.next - front.last());
+        self.open < max_in_flight && span < MAX_SPAN
+    }
+
+    /// The oldest unsettled record and when it was handed out first.
+    pub(crate) fn oldest(&self) -> Option<(&SequenceNumber, Instant)> {
+        match self.entries.front()? {
+            Entry::Open { number, since, .. } => Some((number, *since)),
+            Entry::Settled { .. } => None,
+        }
+    }
+
+    fn set_returned(&mut self, ticket: Ticket, value: bool) -> bool {
+        let Some(index) = self.find(ticket) else { return false };
+        let Entry::Open { returned, .. } = &mut self.entries[index] else { return false };
+        match (*returned, value) {
+            (false, true) => self.returned += 1,
+            (true, false) => self.returned -= 1,
+            _ => {}
+        }
+        *returned = value;
+        true
+    }
+
+    /// The index of the entry that covers this position. As long as no range was merged it is plain arithmetic.
+    fn find(&self, ticket: Ticket) -> Option<usize> {
+        let front = self.entries.front()?.last();
+        if ticket.generation != self.generation || ticket.offset < front {
+            return None;
+        }
+        let guess = usize::try_from(ticket.offset - front).ok()?;
+        if self.entries.get(guess).is_some_and(|entry| entry.last() == ticket.offset) {
+            return Some(guess);
+        }
+        let index = self.entries.partition_point(|entry| entry.last() < ticket.offset);
+        (index < self.entries.len()).then_some(index)
+    }
+
+    /// Moves the watermark over the settled entries at the front.
+    fn advance(&mut self) {
+        while let Some(Entry::Settled { .. }) = self.entries.front()
+            && let Some(Entry::Settled { last, number }) = self.entries.pop_front()
+        {
+            self.settled_entries -= 1;
+            self.watermark = Some(Watermark { upto: last + 1, number });
+        }
+    }
+
+    /// Makes one range of neighbouring settled entries.
+    fn merge(&mut self) {
+        let mut merged: VecDeque<Entry> = VecDeque::with_capacity(self.open * 2 + 1);
+        for entry in self.entries.drain(..) {
+            match (merged.back_mut(), &entry) {
+                (Some(back @ Entry::Settled { .. }), Entry::Settled { .. }) => *back = entry,
+                _ => merged.push_back(entry),
+            }
+        }
+        self.settled_entries = merged.len() - self.open;
+        self.merge_at = self.settled_entries + self.open + LOOSE;
+        self.entries = merged;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn number(n: u64) -> SequenceNumber {
+        SequenceNumber::new(n.to_string())
+    }
+
+    fn handed_out(tracker: &mut Tracker, count: u64) -> Vec<Ticket> {
+        (0..count).map(|n| tracker.hand_out(number(n), Instant::now())).collect()
+    }
+
+    fn mark(tracker: &Tracker) -> Option<String> {
+        tracker.watermark().map(|mark| mark.number.to_string())
+    }
+
+    // A3
+    #[test]
+    fn the_watermark_covers_the_longest_settled_run_from_the_front() {
+        let mut tracker = Tracker::new();
+        let tickets = handed_out(&mut tracker, 5);
+        assert_eq!(tracker.settle(tickets[1]), Settled::Behind);
+        assert_eq!(tracker.settle(tickets[3]), Settled::Behind);
+        assert_eq!(mark(&tracker), None);
+        assert_eq!(tracker.settle(tickets[0]), Settled::Covered);
+        assert_eq!(mark(&tracker).as_deref(), Some("1"));
+        assert_eq!(tracker.settle(tickets[2]), Settled::Covered);
+        assert_eq!(mark(&tracker).as_deref(), Some("3"));
+        assert_eq!(tracker.open(), 1);
+        assert_eq!(tracker.oldest().map(|(number, _)| number.to_string()).as_deref(), Some("4"));
+    }
+
+    // A3
+    #[test]
+    fn a_ticket_of_an_earlier_generation_changes_nothing() {
+        let mut tracker = Tracker::new();
+        let old = handed_out(&mut tracker, 3);
+        tracker.begin();
+        let new = handed_out(&mut tracker, 1);
+        assert_eq!(tracker.settle(old[0]), Settled::Stale);
+        assert!(!tracker.give_back(old[1]));
+        assert_eq!(mark(&tracker), None);
+        assert_eq!(tracker.settle(new[0]), Settled::Covered);
+        assert_eq!(tracker.settle(new[0]), Settled::Stale);
+    }
+
+    // A5, A7
+    #[test]
+    fn a_returned_record_stays_open_but_out_of_hands() {
+        let mut tracker = Tracker::new();
+        let tickets = handed_out(&mut tracker, 2);
+        assert!(tracker.give_back(tickets[0]));
+        assert_eq!((tracker.open(), tracker.in_hands()), (2, 1));
+        assert_eq!(tracker.settle(tickets[1]), Settled::Behind);
+        assert!(tracker.hand_out_again(tickets[0]));
+        assert_eq!((tracker.open(), tracker.in_hands()), (1, 1));
+        assert_eq!(tracker.settle(tickets[0]), Settled::Covered);
+        assert_eq!(mark(&tracker).as_deref(), Some("1"));
+    }
+
+    // A5
+    #[test]
+    fn one_stuck_record_bounds_the_span_and_costs_a_few_entries() {
+        let mut tracker = Tracker::new();
+        let stuck = tracker.hand_out(number(0), Instant::now());
+        for n in 1..MAX_SPAN {
+            assert!(tracker.has_room(10));
+            let ticket = tracker.hand_out(number(n), Instant::now());
+            tracker.settle(ticket);
+        }
+        assert!(!tracker.has_room(10));
+        assert!(tracker.entries.len() < 3 * LOOSE, "{} entries", tracker.entries.len());
+        tracker.settle(stuck);
+        assert_eq!(tracker.watermark().map(|mark| mark.upto), Some(MAX_SPAN));
+        assert!(tracker.has_room(10));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        HandOut,
+        Settle(prop::sample::Index),
+        GiveBack(prop::sample::Index),
+        Again(prop::sample::Index),
+        Begin,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let pick = any::<prop::sample::Index>;
+        let step = prop_oneof![
+            40 => Just(Step::HandOut),
+            40 => pick().prop_map(Step::Settle),
+            8 => pick().prop_map(Step::GiveBack),
+            8 => pick().prop_map(Step::Again),
+            1 => Just(Step::Begin),
+        ];
+        prop::collection::vec(step, 0..600)
+    }
+
+    /// What the tracker should know, kept the slow way.
+    #[derive(Default)]
+    struct Model {
+        tickets: Vec<Ticket>,
+        first: usize,
+        settled: BTreeSet<usize>,
+        returned: BTreeSet<usize>,
+    }
+
+    impl Model {
+        fn run(&self) -> usize {
+            (self.first..).take_while(|index| self.settled.contains(index)).count()
+        }
+
+        fn counts(&self, index: usize) -> bool {
+            index >= self.first && !self.settled.contains(&index)
+        }
+
+        fn apply(&mut self, tracker: &mut Tracker, step: &Step) {
+            let pick =
+                |index: &prop::sample::Index| (!self.tickets.is_empty()).then(|| index.index(self.tickets.len()));
+            match step {
+                Step::HandOut => {
+                    let offset = u64::try_from(self.tickets.len()).unwrap();
+                    self.tickets.push(tracker.hand_out(number(offset), Instant::now()));
+                }
+                Step::Settle(index) => {
+                    let Some(index) = pick(index) else { return };
+                    let was_open = self.counts(index);
+                    assert_eq!(tracker.settle(self.tickets[index]) != Settled::Stale, was_open);
+                    if was_open {
+                        self.settled.insert(index);
+                        self.returned.remove(&index);
+                    }
+                }
+                Step::GiveBack(index) => {
+                    let Some(index) = pick(index) else { return };
+                    assert_eq!(tracker.give_back(self.tickets[index]), self.counts(index));
+                    if self.counts(index) {
+                        self.returned.insert(index);
+                    }
+                }
+                Step::Again(index) => {
+                    let Some(index) = pick(index) else { return };
+                    assert_eq!(tracker.hand_out_again(self.tickets[index]), self.counts(index));
+                    self.returned.remove(&index);
+                }
+                Step::Begin => {
+                    tracker.begin();
+                    *self = Self {
+                        first: self.tickets.len(),
+                        tickets: std::mem::take(&mut self.tickets),
+                        ..Self::default()
+                    };
+                }
+            }
+        }
+    }
+
+    proptest! {
+        // A3, A5: never passes an unsettled record, never moves back within a generation, bounds hold
+        #[test]
+        fn any_order_of_settling_redelivery_and_generations_keeps_the_promises(steps in steps()) {
+            let mut tracker = Tracker::new();
+            let mut model = Model::default();
+            let mut before = (tracker.generation(), 0);
+            for step in &steps {
+                model.apply(&mut tracker, step);
+                let run = model.run();
+                let upto = tracker.watermark().map_or(0, |mark| mark.upto);
+                prop_assert_eq!(upto, u64::try_from(run).unwrap());
+                if run > 0 {
+                    prop_assert_eq!(mark(&tracker), Some((model.first + run - 1).to_string()));
+                }
+                let now = (tracker.generation(), upto);
+                prop_assert!(now >= before, "moved back from {before:?} to {now:?}");
+                before = now;
+                let open = model.tickets.len() - model.first - model.settled.len();
+                prop_assert_eq!(tracker.open(), open);
+                prop_assert_eq!(tracker.in_hands(), open - model.returned.len());
+                prop_assert!(tracker.entries.len() <= 3 * open + 2 * LOOSE + 2);
+            }
+        }
+    }
+}
