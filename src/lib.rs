@@ -3,11 +3,14 @@
 mod ack;
 mod aggregate;
 mod budget;
+mod clock;
 mod envelope;
 mod error;
 mod failure;
 mod id;
+mod inbox;
 mod lease;
+mod life;
 mod limits;
 mod lineage;
 mod lock;

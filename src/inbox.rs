@@ -1,0 +1,182 @@
+//! What a subscription's workers leave for it to pick up: errors, records that come again, and the end.
+//!
+//! Everything here can be called from any thread, without a runtime: dropping a delivery ends up here.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::task::AtomicWaker;
+use tokio::time::Instant;
+
+use crate::{ack::Ticket, error::KinesisError, id::ShardId, lock::lock, record::Record};
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A record that the user gave back.
+#[derive(Debug)]
+pub(crate) struct Returned {
+    pub(crate) ticket: Ticket,
+    pub(crate) record: Record<Bytes>,
+    /// How often it was handed out.
+    pub(crate) attempts: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// Something changed since the subscription looked last. Checked for every record, so it stands outside the lock.
+    news: AtomicBool,
+    waker: AtomicWaker,
+    contents: Mutex<Contents>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    /// At most one error a shard, and one of the stream as a whole (no shard): a newer one replaces it.
+    errors: BTreeMap<Option<ShardId>, KinesisError>,
+    /// By the moment they are due, then in the order in which they came.
+    returned: BTreeMap<(Instant, u64), Returned>,
+    arrivals: u64,
+    fatal: Option<KinesisError>,
+    ended: bool,
+}
+
+/// What a subscription finds in its inbox.
+#[derive(Debug)]
+pub(crate) enum Letter {
+    /// An error to hand out.
+    Error(KinesisError),
+    /// A record that is due to be handed out again.
+    Again(Returned),
+    /// The subscription is over.
+    End,
+}
+
+/// How long a record pauses before it is handed out for the time after `attempts` (A7).
+pub(crate) fn pause(attempts: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
+}
+
+impl Inbox {
+    /// Leaves an error about one shard, or about the stream.
+    pub(crate) fn error(&self, shard: Option<ShardId>, error: KinesisError) {
+        self.change(|contents| {
+            contents.errors.insert(shard, error);
+        });
+    }
+
+    /// Leaves the last error: the subscription ends after it. The first one counts.
+    pub(crate) fn fatal(&self, error: KinesisError) {
+        self.change(|contents| {
+            contents.fatal.get_or_insert(error);
+            contents.ended = true;
+        });
+    }
+
+    /// Ends the subscription's stream. Records that wait to come again are dropped: they stay unsettled.
+    pub(crate) fn end(&self) {
+        self.change(|contents| {
+            contents.ended = true;
+            contents.returned.clear();
+        });
+    }
+
+    /// Leaves a record to be handed out again at `due`.
+    pub(crate) fn again(&self, returned: Returned, due: Instant) {
+        self.change(|contents| {
+            if !contents.ended {
+                contents.arrivals += 1;
+                contents.returned.insert((due, contents.arrivals), returned);
+            }
+        });
+    }
+
+    /// Whether anything changed since the last call.
+    pub(crate) fn has_news(&self) -> bool {
+        self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::Acquire)
+    }
+
+    /// Whether nothing changed since the last call of [`has_news`](Self::has_news).
+    pub(crate) fn is_empty_handed(&self) -> bool {
+        !self.news.load(Ordering::Acquire)
+    }
+
+    /// Who is woken by the next change.
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// The most urgent thing in here.
+    pub(crate) fn take(&self, now: Instant) -> Option<Letter> {
+        let mut contents = lock(&self.contents);
+        if contents.ended {
+            return Some(contents.fatal.take().map_or(Letter::End, Letter::Error));
+        }
+        if let Some((_, error)) = contents.errors.pop_first() {
+            return Some(Letter::Error(error));
+        }
+        let due = contents.returned.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(Letter::Again(due.remove()))
+    }
+
+    /// When the next record is due to be handed out again.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let contents = lock(&self.contents);
+        contents.returned.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Contents)) {
+        change(&mut lock(&self.contents));
+        self.news.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A7
+    #[test]
+    fn the_pause_doubles_from_one_second_to_a_minute() {
+        let pauses: Vec<u64> = [1, 2, 3, 6, 7, 8, 40, u32::MAX].map(|attempts| pause(attempts).as_secs()).into();
+        assert_eq!(pauses, [1, 2, 4, 32, 60, 60, 60, 60]);
+    }
+
+    // R10
+    #[test]
+    fn one_untaken_error_is_kept_for_each_shard_and_the_newest_wins() {
+        let inbox = Inbox::default();
+        let error = |what| KinesisError::invalid(what, "");
+        inbox.error(Some("a".into()), error("first"));
+        inbox.error(Some("b".into()), error("other shard"));
+        inbox.error(Some("a".into()), error("second"));
+        assert!(inbox.has_news());
+        assert!(!inbox.has_news());
+        let mut whats = Vec::new();
+        while let Some(Letter::Error(KinesisError::Invalid { what, .. })) = inbox.take(Instant::now()) {
+            whats.push(what);
+        }
+        assert_eq!(whats, ["second", "other shard"]);
+    }
+
+    // X1
+    #[test]
+    fn the_end_comes_after_the_fatal_error_and_stays() {
+        let inbox = Inbox::default();
+        inbox.fatal(KinesisError::NotConnected);
+        assert!(matches!(inbox.take(Instant::now()), Some(Letter::Error(KinesisError::NotConnected))));
+        assert!(matches!(inbox.take(Instant::now()), Some(Letter::End)));
+        assert!(matches!(inbox.take(Instant::now()), Some(Letter::End)));
+    }
+}

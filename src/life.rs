@@ -1,0 +1,118 @@
+//! The life of a subscription: running, winding down, over.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::Instant};
+
+use crate::id::{SequenceNumber, ShardId};
+
+/// What a closed subscription left open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// The shards on which deliveries were still unsettled when the leases were released; their records come again.
+    /// Empty after a clean close.
+    pub open: Vec<OpenShard>,
+    /// The shards whose last checkpoint or release the lease store refused to take: the leases run out by themselves,
+    /// and what was settled since the last stored checkpoint comes again. Empty after a clean close.
+    pub unsaved: Vec<ShardId>,
+}
+
+impl CloseReport {
+    /// Whether everything that was handed out is settled and stored.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.open.is_empty() && self.unsaved.is_empty()
+    }
+}
+
+/// A shard on which deliveries stayed open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenShard {
+    /// The shard.
+    pub shard: ShardId,
+    /// How many deliveries stayed open.
+    pub deliveries: usize,
+    /// The oldest of them.
+    pub oldest: SequenceNumber,
+}
+
+/// How far it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// Reading.
+    Running,
+    /// No longer reading; what is in flight may be settled until then.
+    Closing { until: Instant },
+    /// Leases are released, nothing is valid any more.
+    Over(Arc<CloseReport>),
+}
+
+/// See the module. Moves forward only.
+#[derive(Debug)]
+pub(crate) struct Life(watch::Sender<Stage>);
+
+impl Life {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(Stage::Running))
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(*self.0.borrow(), Stage::Running)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*self.0.borrow(), Stage::Over(_))
+    }
+
+    /// Whether deliveries can no longer be settled.
+    pub(crate) fn is_gone(&self) -> bool {
+        match *self.0.borrow() {
+            Stage::Running => false,
+            Stage::Closing { until } => until <= Instant::now(),
+            Stage::Over(_) => true,
+        }
+    }
+
+    /// Begins to wind down, if that has not begun yet.
+    pub(crate) fn close(&self, drain: Duration) {
+        self.0.send_if_modified(|stage| {
+            let begins = matches!(stage, Stage::Running);
+            if begins {
+                *stage = Stage::Closing { until: Instant::now() + drain };
+            }
+            begins
+        });
+    }
+
+    pub(crate) fn finish(&self, report: CloseReport) {
+        self.0.send_replace(Stage::Over(Arc::new(report)));
+    }
+
+    /// Waits until winding down begins and says until when deliveries may be settled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(crate) async fn closing(&self) -> Instant {
+        let mut stages = self.0.subscribe();
+        match stages.wait_for(|stage| !matches!(stage, Stage::Running)).await.as_deref() {
+            Ok(Stage::Closing { until }) => *until,
+            _ => Instant::now(),
+        }
+    }
+
+    /// Waits until it is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(crate) async fn over(&self) -> Arc<CloseReport> {
+        let mut stages = self.0.subscribe();
+        match stages.wait_for(|stage| matches!(stage, Stage::Over(_))).await.as_deref() {
+            Ok(Stage::Over(report)) => Arc::clone(report),
+            _ => Arc::default(),
+        }
+    }
+}
