@@ -7,19 +7,25 @@ mod clock;
 mod envelope;
 mod error;
 mod failure;
+mod hub;
 mod id;
 mod inbox;
 mod lease;
+mod ledger;
 mod life;
 mod limits;
 mod lineage;
 mod lock;
 mod outgoing;
 mod pace;
+mod page;
+mod pages;
 mod position;
+mod reader;
 mod record;
 mod service;
 mod settings;
+mod stats;
 
 #[cfg(any(test, feature = "contract"))]
 pub use crate::lease::contract;

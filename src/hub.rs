@@ -1,0 +1,148 @@
+//! What the parts of one subscription share: who and what it reads, with which settings, and how the parts call on
+//! each other.
+
+use std::{
+    collections::BTreeSet,
+    mem,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    budget::Budget,
+    error::KinesisError,
+    failure::StoreError,
+    id::ShardId,
+    inbox::Inbox,
+    lease::{LeaseKey, LeaseStore},
+    life::Life,
+    lock::lock,
+    service::Service,
+    settings::Settings,
+};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) consumer: Arc<str>,
+    pub(crate) stream: Arc<str>,
+    pub(crate) owner: Arc<str>,
+    pub(crate) settings: Settings,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) store: Arc<dyn LeaseStore>,
+    pub(crate) budget: Budget,
+    /// To the subscription.
+    pub(crate) inbox: Inbox,
+    /// To the keeper: these shards have something to be written.
+    pub(crate) bell: Bell,
+    /// To the coordinator: a shard came to its end, its children may start.
+    pub(crate) agenda: Notify,
+    /// To everybody: how far the subscription is in its life.
+    pub(crate) life: Life,
+    /// Shards of the opening that others hold and that may still turn out to be free (E5).
+    pub(crate) awaited: AtomicUsize,
+    warned_of_drop: AtomicBool,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        identity: Identity,
+        settings: Settings,
+        service: Arc<dyn Service>,
+        store: Arc<dyn LeaseStore>,
+    ) -> Arc<Self> {
+        let Identity { consumer, stream, owner } = identity;
+        Arc::new(Self {
+            consumer,
+            stream,
+            owner,
+            budget: Budget::new(settings.max_buffered_bytes),
+            settings,
+            service,
+            store,
+            inbox: Inbox::default(),
+            bell: Bell::default(),
+            agenda: Notify::new(),
+            life: Life::new(),
+            awaited: AtomicUsize::new(0),
+            warned_of_drop: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn lease_key(&self, shard: &ShardId) -> LeaseKey {
+        LeaseKey { consumer: Arc::clone(&self.consumer), stream: Arc::clone(&self.stream), shard: shard.clone() }
+    }
+
+    /// Puts a failure of the lease store into the subscription's stream.
+    pub(crate) fn report_store(&self, shard: Option<ShardId>, action: &'static str, source: StoreError) {
+        let error = KinesisError::Store { stream: Arc::clone(&self.stream), shard: shard.clone(), action, source };
+        self.inbox.error(shard, error);
+    }
+
+    /// Stops reading and ends the subscription's stream; what is in flight may be settled for this long.
+    pub(crate) fn wind_down(&self, drain: Duration) {
+        self.life.close(drain);
+        self.inbox.end();
+    }
+
+    /// Ends the subscription after this error.
+    pub(crate) fn fail(&self, error: KinesisError) {
+        tracing::error!(stream = %self.stream, %error, "the subscription ends");
+        self.inbox.fatal(error);
+        self.life.close(Duration::ZERO);
+    }
+
+    /// Says once a subscription that a delivery was dropped without being settled (A2).
+    pub(crate) fn warn_of_drop(&self, shard: &ShardId) {
+        if !self.warned_of_drop.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                stream = %self.stream, %shard,
+                "a delivery was dropped without being settled and will come again: call `commit` or `ack` on it, or set \
+                 `ack_on_drop` on the stream if dropping is meant to acknowledge (this is said once)"
+            );
+        }
+    }
+}
+
+/// Who reads what.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub(crate) consumer: Arc<str>,
+    pub(crate) stream: Arc<str>,
+    pub(crate) owner: Arc<str>,
+}
+
+/// Calls the keeper to single shards. Ringing needs no runtime and never blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    shards: Mutex<BTreeSet<ShardId>>,
+    notify: Notify,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self, shard: &ShardId) {
+        if lock(&self.shards).insert(shard.clone()) {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Waits until it rings.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is taken before the future is ready, and then all of it.
+    pub(crate) async fn rung(&self) -> BTreeSet<ShardId> {
+        loop {
+            let shards = mem::take(&mut *lock(&self.shards));
+            if !shards.is_empty() {
+                return shards;
+            }
+            self.notify.notified().await;
+        }
+    }
+}

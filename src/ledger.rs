@@ -1,0 +1,157 @@
+//! The books of one shard, for as long as the subscription lives: who holds it, what was read, handed out, settled and
+//! stored. Everybody who works on the shard writes here, each through a view of its own:
+//!
+//! - [`reading`]: the reader and its pages,
+//! - [`hands`]: the subscription and the deliveries it gave out,
+//! - [`desk`]: the coordinator, which opens the books, and the keeper, which pays what they owe to the lease store.
+//!
+//! Each step is short and under one lock; nothing waits while it holds it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    ack::Tracker,
+    error::KinesisError,
+    hub::Hub,
+    id::ShardId,
+    lock::lock,
+    page::Page,
+    position::{Checkpoint, Origin},
+};
+
+mod desk;
+mod hands;
+mod reading;
+mod tenure;
+
+use self::tenure::Tenure;
+pub(crate) use self::{
+    desk::Errand,
+    hands::{Committing, HandOut},
+    tenure::{Duty, Progress},
+};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) shard: ShardId,
+    state: Mutex<State>,
+    /// Told whenever a record may become free to be handed out.
+    room: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    tenure: Option<Tenure>,
+    tracker: Tracker,
+    /// The rest of a page whose shard came to its bound while it was handed out.
+    aside: Option<Page>,
+    /// Since when nothing can be handed out because of the bound, and whether that was said.
+    full: Option<(Instant, bool)>,
+    /// Where the shard was opened first, for a reader that has nothing else to go by (R10).
+    began: Option<Origin>,
+    /// Its end was stored by this subscription.
+    ended_here: bool,
+    /// Its last reader gave up, so that it is taken again only after a listing.
+    gave_up: bool,
+    counts: Counts,
+}
+
+/// What [`ShardStats`](crate::ShardStats) counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: u64,
+    pub(crate) throttles: u64,
+    pub(crate) redeliveries: u64,
+    pub(crate) behind: Option<Duration>,
+    /// The place that the lease row holds and since when, as far as this process knows.
+    pub(crate) checkpoint: Option<(Checkpoint, Instant)>,
+    pub(crate) last_error: Option<KinesisError>,
+}
+
+/// An opening of the shard, from the take of its lease on.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) generation: u64,
+    pub(crate) epoch: u64,
+    /// Cancelled when it is over.
+    pub(crate) stop: CancellationToken,
+}
+
+/// The opening of the shard is over: whatever was being done for it has no purpose any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Over;
+
+impl Ledger {
+    pub(crate) fn new(hub: Arc<Hub>, shard: ShardId) -> Self {
+        let state = State {
+            tenure: None,
+            tracker: Tracker::new(),
+            aside: None,
+            full: None,
+            began: None,
+            ended_here: false,
+            gave_up: false,
+            counts: Counts::default(),
+        };
+        Self { hub, shard, state: Mutex::new(state), room: Notify::new() }
+    }
+
+    fn write<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+        step(&mut lock(&self.state))
+    }
+
+    /// As [`write`](Self::write), for steps that may give the keeper something to do at once.
+    fn write_and_ring<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = lock(&self.state);
+        let result = step(&mut state);
+        let urgent = state.tenure.as_ref().is_some_and(|tenure| tenure.is_urgent(&state.tracker));
+        drop(state);
+        if urgent {
+            self.hub.bell.ring(&self.shard);
+        }
+        result
+    }
+}
+
+impl State {
+    /// The tenure, if this opening of the shard is still the current one.
+    fn current(&mut self, generation: u64) -> Option<&mut Tenure> {
+        if generation == self.tracker.generation() { self.tenure.as_mut() } else { None }
+    }
+
+    /// Whether the next record may be handed out, apart from whose turn it is.
+    fn has_room(&self, now: Instant, max_in_flight: usize) -> bool {
+        self.tracker.has_room(max_in_flight) && self.tenure.as_ref().is_some_and(|tenure| tenure.is_valid(now))
+    }
+}
+
+/// The ledgers of a subscription, by shard.
+#[derive(Debug, Default)]
+pub(crate) struct Ledgers(Mutex<BTreeMap<ShardId, Arc<Ledger>>>);
+
+impl Ledgers {
+    pub(crate) fn get(&self, shard: &ShardId) -> Option<Arc<Ledger>> {
+        lock(&self.0).get(shard).map(Arc::clone)
+    }
+
+    pub(crate) fn get_or_open(&self, hub: &Arc<Hub>, shard: &ShardId) -> Arc<Ledger> {
+        let mut ledgers = lock(&self.0);
+        let new = || Arc::new(Ledger::new(Arc::clone(hub), shard.clone()));
+        Arc::clone(ledgers.entry(shard.clone()).or_insert_with(new))
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Ledger>> {
+        lock(&self.0).values().map(Arc::clone).collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! The books as the coordinator and the keeper see them: leases come, are paid for, and go.
+
+use std::sync::Arc;
+
+use tokio::time::{Duration, Instant};
+
+use super::{Duty, Ledger, Opening, State, Tenure};
+use crate::{
+    failure::StoreError,
+    lease::{Held, Lease},
+    life::OpenShard,
+    position::{Checkpoint, Origin},
+    stats::{ShardState, ShardStats},
+};
+
+/// How long a shard may stand at its bound before a warning names its oldest open record.
+const FULL_WARNING: Duration = Duration::from_secs(30);
+
+/// A store call that the keeper makes, under the lease to which it belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct Errand {
+    pub(crate) duty: Duty,
+    pub(crate) held: Held,
+}
+
+impl Ledger {
+    /// Opens the books under a lease that was taken by a call sent at `sent_at`.
+    pub(crate) fn begin(&self, lease: &Lease, held: Held, sent_at: Instant) -> Opening {
+        let epoch = held.epoch;
+        let tenure = Tenure::new(held, sent_at, lease.checkpoint.is_some(), &self.hub.settings);
+        let stop = tenure.stop.clone();
+        self.write(|state| {
+            state.tenure = Some(tenure);
+            state.gave_up = false;
+            state.full = None;
+            state.counts.checkpoint = lease.checkpoint.clone().map(|checkpoint| (checkpoint, sent_at));
+            Opening { generation: state.tracker.begin(), epoch, stop }
+        })
+    }
+
+    /// Closes the books: every delivery that is out is superseded from here on.
+    pub(crate) fn retire(&self) {
+        self.write(|state| {
+            state.tenure = None;
+            state.aside = None;
+            state.tracker.begin();
+        });
+        self.room.notify_waiters();
+    }
+
+    /// Stops reading; what is in the user's hands may be settled until then.
+    pub(crate) fn leave(&self, until: Instant) {
+        self.write_and_ring(|state| {
+            if let Some(tenure) = &mut state.tenure {
+                tenure.leave(until);
+                state.aside = None;
+            }
+        });
+        self.room.notify_waiters();
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.write(|state| state.tenure.is_some())
+    }
+
+    /// Whether its last reader gave up.
+    pub(crate) fn was_given_up(&self) -> bool {
+        self.write(|state| state.gave_up)
+    }
+
+    /// Whether this subscription read the shard to its end and stored that.
+    pub(crate) fn ended_here(&self) -> bool {
+        self.write(|state| state.ended_here)
+    }
+
+    /// Where the shard was opened first in this subscription.
+    pub(crate) fn began(&self) -> Option<Origin> {
+        self.write(|state| state.began.clone())
+    }
+
+    /// Remembers where the shard was opened, if it is the first time.
+    pub(crate) fn begins_at(&self, origin: Origin) {
+        self.write(|state| {
+            state.began.get_or_insert(origin);
+        });
+    }
+
+    /// What is to be done now, entered as begun.
+    pub(crate) fn errand(&self, now: Instant) -> Option<Errand> {
+        self.write(|state| {
+            let tenure = state.tenure.as_mut()?;
+            let duty = tenure.duty(&state.tracker, now, self.hub.settings.checkpoint_interval)?;
+            tenure.begun();
+            Some(Errand { duty, held: tenure.held.clone() })
+        })
+    }
+
+    /// When this shard must be looked at again, apart from the keeper's rounds.
+    pub(crate) fn look_again_at(&self) -> Option<Instant> {
+        self.write(|state| state.tenure.as_ref()?.look_again_at())
+    }
+
+    /// Enters that an errand was applied. False if its lease is over.
+    pub(crate) fn applied(&self, errand: &Errand, sent_at: Instant) -> bool {
+        let current = self.write_and_ring(|state| {
+            let Some(tenure) = state.tenure.as_mut().filter(|tenure| tenure.held == errand.held) else { return false };
+            tenure.applied(&errand.duty, sent_at, &self.hub.settings);
+            state.ended_here |= errand.duty.ends_shard();
+            if let Duty::Save(checkpoint, _) = &errand.duty {
+                state.counts.checkpoint = Some((checkpoint.clone(), sent_at));
+            }
+            true
+        });
+        self.room.notify_waiters();
+        current
+    }
+
+    /// Enters that an errand failed or that its outcome is unknown. False if its lease is over.
+    pub(crate) fn failed(&self, errand: &Errand, error: &StoreError, now: Instant) -> bool {
+        self.write(|state| {
+            let Some(tenure) = state.tenure.as_mut().filter(|tenure| tenure.held == errand.held) else { return false };
+            tenure.failed(&errand.duty, error, now);
+            true
+        })
+    }
+
+    /// Whether this is still the lease under which the shard is held.
+    pub(crate) fn holds(&self, held: &Held) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(|tenure| tenure.held == *held))
+    }
+
+    /// What is unsettled.
+    pub(crate) fn open_deliveries(&self) -> Option<OpenShard> {
+        self.write(|state| {
+            let (oldest, _) = state.tracker.oldest()?;
+            Some(OpenShard { shard: self.shard.clone(), deliveries: state.tracker.open(), oldest: oldest.clone() })
+        })
+    }
+
+    /// Names the oldest open record of a shard that has stood at its bound for long (A5).
+    pub(crate) fn warn_if_full(&self, now: Instant) {
+        let warning = self.write(|state| {
+            if state.tracker.has_room(self.hub.settings.max_in_flight) {
+                state.full = None;
+                return None;
+            }
+            let (since, said) = state.full.get_or_insert((now, false));
+            if *said || now < *since + FULL_WARNING {
+                return None;
+            }
+            *said = true;
+            let (oldest, since) = state.tracker.oldest()?;
+            Some((oldest.clone(), now - since, state.tracker.open()))
+        });
+        if let Some((oldest, age, open)) = warning {
+            tracing::warn!(
+                stream = %self.hub.stream, shard = %self.shard, sequence_number = %oldest, ?age, open,
+                "the shard stands still: its bound of unsettled deliveries is reached, and this one has been open longest"
+            );
+        }
+    }
+
+    /// A snapshot for [`SubscriptionStats`](crate::SubscriptionStats).
+    pub(crate) fn stats(&self) -> ShardStats {
+        let now = Instant::now();
+        self.write(|state| ShardStats {
+            shard: self.shard.clone(),
+            state: state.describe(),
+            owner: state.tenure.as_ref().map(|tenure| Arc::clone(&tenure.held.owner)),
+            epoch: state.tenure.as_ref().map(|tenure| tenure.held.epoch),
+            behind: state.counts.behind,
+            in_flight: state.tracker.open(),
+            oldest: state.tracker.oldest().map(|(number, since)| (number.clone(), now - since)),
+            checkpoint: state.counts.checkpoint.as_ref().map(|(at, since)| (at.clone(), now - *since)),
+            reads: state.counts.reads,
+            throttles: state.counts.throttles,
+            redeliveries: state.counts.redeliveries,
+            last_error: state.counts.last_error.clone(),
+        })
+    }
+}
+
+impl State {
+    fn describe(&self) -> ShardState {
+        match &self.tenure {
+            Some(tenure) if tenure.is_leaving() => ShardState::Draining,
+            Some(tenure) if tenure.is_at_end() => ShardState::Ending,
+            Some(_) => ShardState::Reading,
+            None if matches!(self.counts.checkpoint, Some((Checkpoint::ShardEnd, _))) => ShardState::Ended,
+            None => ShardState::Released,
+        }
+    }
+}

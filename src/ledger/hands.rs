@@ -1,0 +1,166 @@
+//! The books as the subscription and its deliveries see them: what goes out and how it comes back.
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::watch,
+    time::{Duration, Instant},
+};
+
+use super::{Ledger, Progress, State};
+use crate::{
+    ack::{Commit, Settled, Ticket},
+    error::KinesisError,
+    id::SequenceNumber,
+    inbox::{Returned, pause},
+};
+
+/// Store writes that may fail, one after the other, before a waiting commit is told. At the pauses between them that
+/// is about a second and a half.
+const FAILURES_BEFORE_ERROR: u32 = 5;
+
+/// Whether a record may go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandOut {
+    /// It is entered under this ticket and the epoch of the lease.
+    Out(Ticket, u64),
+    /// Not now: the shard is at its bound, or its lease is in doubt.
+    NotNow,
+    /// Never: the opening of the shard to which it belongs is over.
+    Over,
+}
+
+/// A record that was settled to be covered by a stored checkpoint.
+#[derive(Debug)]
+pub(crate) enum Committing {
+    /// There is nothing to wait for.
+    Done(Commit),
+    /// The keeper is asked for a write that covers everything below the offset.
+    Waits { progress: watch::Receiver<Progress>, upto: u64, failures: u32 },
+}
+
+impl Ledger {
+    /// Enters the next record of a page.
+    pub(crate) fn hand_out(&self, generation: u64, number: &SequenceNumber, now: Instant) -> HandOut {
+        self.write(|state| {
+            let Some(tenure) = state.current(generation) else { return HandOut::Over };
+            if tenure.stop.is_cancelled() {
+                return HandOut::Over;
+            }
+            if !state.has_room(now, self.hub.settings.max_in_flight) {
+                return HandOut::NotNow;
+            }
+            let ticket = state.tracker.hand_out(number.clone(), now);
+            match &mut state.tenure {
+                Some(tenure) => {
+                    tenure.handed_out();
+                    HandOut::Out(ticket, tenure.held.epoch)
+                }
+                None => HandOut::Over,
+            }
+        })
+    }
+
+    /// Enters that a record goes out once more. Bounds do not hold it back: it is among the open ones already.
+    pub(crate) fn hand_out_again(&self, ticket: Ticket, now: Instant) -> HandOut {
+        self.write(|state| {
+            let Some(tenure) = &state.tenure else { return HandOut::Over };
+            let epoch = tenure.held.epoch;
+            if tenure.stop.is_cancelled() {
+                return HandOut::Over;
+            }
+            if !tenure.is_valid(now) {
+                return HandOut::NotNow;
+            }
+            if !state.tracker.hand_out_again(ticket) {
+                return HandOut::Over;
+            }
+            state.counts.redeliveries += 1;
+            HandOut::Out(ticket, epoch)
+        })
+    }
+
+    /// Settles a record; the checkpoint goes out with the next write.
+    pub(crate) fn ack(&self, ticket: Ticket) {
+        self.settle(&[ticket], |_, _| ());
+    }
+
+    /// Settles records and asks for one checkpoint that covers them.
+    pub(crate) fn commit(&self, tickets: &[Ticket]) -> Committing {
+        self.settle(tickets, |state, stale| {
+            let Some(tenure) = state.tenure.as_mut().filter(|_| !stale) else {
+                return Committing::Done(Commit::Superseded);
+            };
+            let Some(mark) = state.tracker.watermark() else { return Committing::Done(Commit::Deferred) };
+            tenure.want(mark.upto);
+            if !tickets.iter().all(|ticket| state.tracker.covers(*ticket)) {
+                return Committing::Done(Commit::Deferred);
+            }
+            let progress = tenure.progress();
+            let failures = progress.borrow().failures;
+            Committing::Waits { progress, upto: mark.upto, failures }
+        })
+    }
+
+    /// Takes a record back from the user, to hand it out again after a pause. False if it no longer counts.
+    pub(crate) fn give_back(&self, returned: Returned) -> bool {
+        let counts = self.write_and_ring(|state| state.tracker.give_back(returned.ticket) && state.tenure.is_some());
+        if counts {
+            let due = Instant::now() + pause(returned.attempts);
+            self.hub.inbox.again(returned, due);
+        }
+        counts
+    }
+
+    /// Keeps a record that was due while the lease is in doubt.
+    pub(crate) fn give_back_later(&self, returned: Returned, now: Instant) {
+        self.hub.inbox.again(returned, now + Duration::from_secs(1));
+    }
+
+    /// Settles records, and then does what depends on whether any of them was stale.
+    fn settle<T>(&self, tickets: &[Ticket], then: impl FnOnce(&mut State, bool) -> T) -> T {
+        let max = self.hub.settings.max_in_flight;
+        let (result, freed) = self.write_and_ring(|state| {
+            let had_room = state.tracker.has_room(max);
+            let mut stale = false;
+            for ticket in tickets {
+                stale |= state.tracker.settle(*ticket) == Settled::Stale;
+            }
+            (then(state, stale), !had_room && state.tracker.has_room(max))
+        });
+        if freed {
+            self.room.notify_waiters();
+        }
+        result
+    }
+}
+
+impl Committing {
+    /// Waits for the store.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the write goes out whether or not anyone waits.
+    pub(crate) async fn outcome(self, ledger: &Ledger) -> Result<Commit, KinesisError> {
+        let (mut progress, upto, before) = match self {
+            Self::Done(commit) => return Ok(commit),
+            Self::Waits { progress, upto, failures } => (progress, upto, failures),
+        };
+        let settled = |seen: &Progress| seen.upto >= upto || seen.failures - before >= FAILURES_BEFORE_ERROR;
+        // The sender goes with the tenure, and its last word stays.
+        let _ = progress.wait_for(settled).await;
+        let seen = progress.borrow();
+        if seen.upto >= upto {
+            return Ok(Commit::Stored);
+        }
+        match &seen.error {
+            Some(source) if settled(&seen) => Err(KinesisError::Store {
+                stream: Arc::clone(&ledger.hub.stream),
+                shard: Some(ledger.shard.clone()),
+                action: "storing a checkpoint",
+                source: source.clone(),
+            }),
+            _ => Ok(Commit::Superseded),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The reader's view of the books.
+
+use tokio::time::Instant;
+
+use super::{Counts, Ledger, Opening, Over};
+use crate::{error::KinesisError, id::SequenceNumber, page::Page};
+
+impl Ledger {
+    /// Waits until the shard is below its bounds and its lease is good.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it only looks.
+    pub(crate) async fn room(&self, generation: u64) -> Result<(), Over> {
+        loop {
+            let told = self.room.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if self.try_room(generation, Instant::now())? {
+                return Ok(());
+            }
+            told.await;
+        }
+    }
+
+    /// Whether a record may be handed out now.
+    pub(crate) fn try_room(&self, generation: u64, now: Instant) -> Result<bool, Over> {
+        self.write(|state| {
+            let tenure = state.current(generation).ok_or(Over)?;
+            if tenure.stop.is_cancelled() {
+                return Err(Over);
+            }
+            Ok(state.has_room(now, self.hub.settings.max_in_flight))
+        })
+    }
+
+    /// Enters a page that was read, before it goes anywhere.
+    pub(crate) fn fetched(&self, generation: u64, records: usize) -> Result<(), Over> {
+        self.write(|state| {
+            state.current(generation).ok_or(Over)?.fetched(records);
+            Ok(())
+        })
+    }
+
+    /// Enters that the service has no more records for this shard.
+    pub(crate) fn at_end(&self, generation: u64) {
+        self.write_and_ring(|state| {
+            if let Some(tenure) = state.current(generation) {
+                tenure.at_end();
+            }
+        });
+    }
+
+    /// Enters that the reader gave up: what is in flight may be settled for the drain time, then the lease goes.
+    pub(crate) fn gave_up(&self, generation: u64) {
+        let until = Instant::now() + self.hub.settings.drain_timeout;
+        self.write_and_ring(|state| {
+            if let Some(tenure) = state.current(generation) {
+                tenure.leave(until);
+                state.gave_up = true;
+                state.aside = None;
+            }
+        });
+        self.room.notify_waiters();
+    }
+
+    /// Makes the place where the shard was opened durable, unless its row holds a place already (R13).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the keeper stores it whether or not anyone waits.
+    pub(crate) async fn mark(&self, opening: &Opening, first: &SequenceNumber) -> Result<(), Over> {
+        let mut progress = self.write_and_ring(|state| {
+            let tenure = state.current(opening.generation).ok_or(Over)?;
+            tenure.want_mark(first.clone());
+            Ok(tenure.progress())
+        })?;
+        progress.wait_for(|progress| progress.marked).await.map(drop).map_err(|_| Over)
+    }
+
+    /// Keeps the rest of a page until there is room again.
+    pub(crate) fn set_aside(&self, mut page: Page) {
+        page.park();
+        self.write(|state| {
+            if state.current(page.generation()).is_some_and(|tenure| !tenure.stop.is_cancelled()) {
+                state.aside = Some(page);
+            }
+        });
+    }
+
+    /// Whether the rest of a page waits here.
+    pub(crate) fn has_aside(&self) -> bool {
+        self.write(|state| state.aside.is_some())
+    }
+
+    /// Takes it back.
+    pub(crate) fn take_aside(&self) -> Option<Page> {
+        let mut page = self.write(|state| state.aside.take())?;
+        page.unpark();
+        Some(page)
+    }
+
+    /// Keeps the counters.
+    pub(crate) fn count(&self, step: impl FnOnce(&mut Counts)) {
+        self.write(|state| step(&mut state.counts));
+    }
+
+    /// Puts an error about this shard into the subscription's stream.
+    pub(crate) fn report(&self, error: KinesisError) {
+        self.count(|counts| counts.last_error = Some(error.clone()));
+        self.hub.inbox.error(Some(self.shard.clone()), error);
+    }
+}

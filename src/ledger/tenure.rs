@@ -1,0 +1,267 @@
+//! One holding of a lease, from the take to its end, and what the keeper owes it next: pure, with the time passed in.
+
+use std::time::Duration;
+
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    ack::Tracker, failure::StoreError, id::SequenceNumber, lease::Held, position::Checkpoint, settings::Settings,
+};
+
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+/// What those who wait for the store see. Each tenure has a channel of its own, so that a commit that is looked at
+/// late still finds how its own tenure ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// The place where the shard was opened is in the row.
+    pub(crate) marked: bool,
+    /// Every record below this offset is covered by the stored checkpoint.
+    pub(crate) upto: u64,
+    /// Writes that failed, ever.
+    pub(crate) failures: u32,
+    /// Why the last one failed.
+    pub(crate) error: Option<StoreError>,
+}
+
+/// How far reading is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    Running,
+    /// The service has no more records. Some may still wait to be handed out.
+    AtEnd,
+    /// `SHARD_END` is in the row.
+    EndStored,
+}
+
+/// The place of opening, which the row must hold before the first record is handed out (R13).
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Mark {
+    /// Nothing was read yet.
+    Missing,
+    Wanted(SequenceNumber),
+    Stored,
+}
+
+/// One store call that the keeper is to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Store this checkpoint; it covers every record below the offset.
+    Save(Checkpoint, u64),
+    Release,
+    Renew,
+}
+
+impl Duty {
+    /// What the keeper is doing, in words.
+    pub(crate) fn doing(&self) -> &'static str {
+        match self {
+            Self::Save(..) => "storing a checkpoint",
+            Self::Release => "releasing the lease",
+            Self::Renew => "renewing the lease",
+        }
+    }
+
+    /// Whether it stores the end of a shard.
+    pub(crate) fn ends_shard(&self) -> bool {
+        matches!(self, Self::Save(Checkpoint::ShardEnd, _))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    pub(crate) held: Held,
+    /// Ends the reader and its pages.
+    pub(crate) stop: CancellationToken,
+    progress: watch::Sender<Progress>,
+    reading: Reading,
+    /// Once set, the tenure is winding down: nothing is handed out, and at that moment the lease goes.
+    leave_at: Option<Instant>,
+    /// Records that were read and not handed out.
+    unread: usize,
+    mark: Mark,
+    /// What the stored checkpoint covers.
+    stored: u64,
+    /// Somebody waits until this much is covered.
+    wanted: u64,
+    saved_at: Instant,
+    /// Past it another instance may hold the shard: the sending time of the last good write plus the time to live (E3).
+    deadline: Instant,
+    renew_at: Instant,
+    retry: Option<(Instant, Duration)>,
+    busy: bool,
+}
+
+impl Tenure {
+    /// A lease that was just taken by a call sent at `sent_at`. `marked`: its row holds a checkpoint already.
+    pub(crate) fn new(held: Held, sent_at: Instant, marked: bool, settings: &Settings) -> Self {
+        Self {
+            held,
+            stop: CancellationToken::new(),
+            progress: watch::Sender::new(Progress { marked, ..Progress::default() }),
+            reading: Reading::Running,
+            leave_at: None,
+            unread: 0,
+            mark: if marked { Mark::Stored } else { Mark::Missing },
+            stored: 0,
+            wanted: 0,
+            saved_at: sent_at,
+            deadline: sent_at + settings.lease_ttl,
+            renew_at: sent_at + settings.renew_interval,
+            retry: None,
+            busy: false,
+        }
+    }
+
+    /// Whether records may be handed out at this moment.
+    pub(crate) fn is_valid(&self, now: Instant) -> bool {
+        now < self.deadline && self.leave_at.is_none()
+    }
+
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    pub(crate) fn fetched(&mut self, records: usize) {
+        self.unread += records;
+    }
+
+    pub(crate) fn handed_out(&mut self) {
+        self.unread = self.unread.saturating_sub(1);
+    }
+
+    pub(crate) fn at_end(&mut self) {
+        self.reading = Reading::AtEnd;
+    }
+
+    /// Asks for this place to be stored as the one where the shard was opened.
+    pub(crate) fn want_mark(&mut self, number: SequenceNumber) {
+        if self.mark == Mark::Missing {
+            self.mark = Mark::Wanted(number);
+        }
+    }
+
+    /// Asks for everything below this offset to be covered soon.
+    pub(crate) fn want(&mut self, upto: u64) {
+        self.wanted = self.wanted.max(upto);
+    }
+
+    /// Winds down: what was read and not handed out is forgotten, and the lease goes at `until` or when nothing is in
+    /// the user's hands.
+    pub(crate) fn leave(&mut self, until: Instant) {
+        self.stop.cancel();
+        if self.unread > 0 && self.reading == Reading::AtEnd {
+            self.reading = Reading::Running;
+        }
+        self.unread = 0;
+        if let Mark::Wanted(_) = self.mark {
+            self.mark = Mark::Missing;
+        }
+        self.leave_at = Some(self.leave_at.map_or(until, |at| at.min(until)));
+    }
+
+    /// The next thing to be done for this lease, if it is due.
+    pub(crate) fn duty(&self, tracker: &Tracker, now: Instant, checkpoint_interval: Duration) -> Option<Duty> {
+        if self.busy || self.retry.is_some_and(|(at, _)| now < at) {
+            return None;
+        }
+        if let Mark::Wanted(number) = &self.mark {
+            return Some(Duty::Save(Checkpoint::At(number.clone()), 0));
+        }
+        if self.reading == Reading::EndStored {
+            return Some(Duty::Release);
+        }
+        if self.is_drained(tracker) {
+            return Some(Duty::Save(Checkpoint::ShardEnd, tracker.handed_out()));
+        }
+        let leaves = self.leaves(tracker, now);
+        let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
+        if let Some(mark) = unsaved
+            && (leaves || self.wanted > self.stored || now >= self.saved_at + checkpoint_interval)
+        {
+            return Some(Duty::Save(Checkpoint::After(mark.number.clone()), mark.upto));
+        }
+        if leaves {
+            return Some(Duty::Release);
+        }
+        (now >= self.renew_at).then_some(Duty::Renew)
+    }
+
+    /// Whether the keeper has something to do at once, not only at its next round.
+    pub(crate) fn is_urgent(&self, tracker: &Tracker) -> bool {
+        self.is_drained(tracker)
+            || self.leave_at.is_some() && tracker.in_hands() == 0
+            || self.wanted > self.stored && tracker.watermark().is_some_and(|mark| mark.upto > self.stored)
+            || matches!(self.mark, Mark::Wanted(_))
+    }
+
+    /// When to look for a duty again, if the keeper's rounds are too coarse for it: when a failed call may be repeated,
+    /// or when the lease goes.
+    pub(crate) fn look_again_at(&self) -> Option<Instant> {
+        let at = self.retry.map(|(at, _)| at).or(self.leave_at);
+        at.filter(|_| !self.busy)
+    }
+
+    /// The call was sent; nothing else is until its outcome is known.
+    pub(crate) fn begun(&mut self) {
+        self.busy = true;
+    }
+
+    /// The call, sent at `sent_at`, was applied.
+    pub(crate) fn applied(&mut self, duty: &Duty, sent_at: Instant, settings: &Settings) {
+        self.busy = false;
+        self.retry = None;
+        self.deadline = sent_at + settings.lease_ttl;
+        self.renew_at = sent_at + settings.renew_interval;
+        let Duty::Save(checkpoint, upto) = duty else { return };
+        self.saved_at = sent_at;
+        self.stored = self.stored.max(*upto);
+        match checkpoint {
+            Checkpoint::ShardEnd => self.reading = Reading::EndStored,
+            Checkpoint::At(_) | Checkpoint::After(_) => self.mark = Mark::Stored,
+        }
+        self.progress.send_modify(|progress| {
+            progress.marked = true;
+            progress.upto = self.stored;
+            progress.error = None;
+        });
+    }
+
+    /// The call failed, or its outcome is unknown: it is repeated after a pause that grows.
+    pub(crate) fn failed(&mut self, duty: &Duty, error: &StoreError, now: Instant) {
+        self.busy = false;
+        let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
+        self.retry = Some((now + pause, pause));
+        if let Duty::Save(..) = duty {
+            self.progress.send_modify(|progress| {
+                progress.failures += 1;
+                progress.error = Some(error.clone());
+            });
+        }
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leave_at.is_some()
+    }
+
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.reading != Reading::Running
+    }
+
+    fn is_drained(&self, tracker: &Tracker) -> bool {
+        self.reading == Reading::AtEnd && self.unread == 0 && tracker.open() == 0
+    }
+
+    fn leaves(&self, tracker: &Tracker, now: Instant) -> bool {
+        self.leave_at.is_some_and(|at| tracker.in_hands() == 0 || now >= at)
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,249 @@
+//! Reading one shard: the loop over GetRecords, and what it does about every answer (R1, R7 to R10).
+//!
+//! A reader runs ahead of the user by one page: [`Reader::next_page`] goes on by itself through empty answers,
+//! throttles, expired iterators and errors until it holds records, and stops there.
+
+use std::{cmp, sync::Arc};
+
+use tokio::time::{Duration, Instant, sleep_until};
+
+use crate::{
+    budget::Grant,
+    error::KinesisError,
+    failure::{FailureKind, ServiceFailure},
+    hub::Hub,
+    id::SequenceNumber,
+    ledger::{Ledger, Opening, Over},
+    pace::{Answer, Pace},
+    page::Page,
+    position::Origin,
+    service::{Fetched, RawRecord, ServiceTime},
+};
+
+/// Errors in a row after which a reader gives up (R10).
+const MAX_FAILURES: u32 = 11;
+
+/// What the first read of a shard reserves of the budget, and the most that any reserves: the largest answer.
+const FIRST_RESERVATION: usize = 1 << 20;
+const LARGEST_RESERVATION: usize = 10 << 20;
+
+/// Taken off the moment at which a shard was opened at LATEST when it is opened anew: the `Date` of an answer has whole
+/// seconds, and two hosts of the service may differ a little. It may repeat a record of that second; it loses none.
+const CLOCK_SLACK_MILLIS: i64 = 1_000;
+
+/// Where the next read begins.
+#[derive(Debug)]
+enum Cursor {
+    /// A new iterator has to be fetched.
+    Lost,
+    At(String),
+    /// The shard has no more records.
+    End,
+}
+
+/// The reader of one shard under one lease.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    hub: Arc<Hub>,
+    ledger: Arc<Ledger>,
+    opening: Opening,
+    cursor: Cursor,
+    /// Where a new iterator is placed: after the last record that was read, or where the shard was opened.
+    resume: Origin,
+    pace: Pace,
+    failures: u32,
+    reservation: usize,
+    /// A record was read under this lease, so that its row holds a place.
+    marked: bool,
+}
+
+/// What a step came to.
+enum Step {
+    Page(Page),
+    /// Go on: what was to be reported or waited for is taken care of.
+    Again,
+    /// There is nothing to read any more: the reader gave up, or its lease is over.
+    Stopped,
+}
+
+impl Reader {
+    /// A reader that begins at `origin`.
+    pub(crate) fn new(ledger: Arc<Ledger>, opening: Opening, origin: Origin) -> Self {
+        let hub = Arc::clone(&ledger.hub);
+        Self {
+            pace: Pace::new(hub.settings.reads_per_second, hub.settings.poll_interval),
+            hub,
+            ledger,
+            opening,
+            cursor: Cursor::Lost,
+            resume: origin,
+            failures: 0,
+            reservation: FIRST_RESERVATION,
+            marked: false,
+        }
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    pub(crate) fn opening(&self) -> &Opening {
+        &self.opening
+    }
+
+    /// Fetches the first iterator, once. A failure is reported and counts; the reader then finds its place again at
+    /// `moment`, the opening of the subscription, so that LATEST does not move (L5).
+    pub(crate) async fn open(&mut self, moment: ServiceTime) {
+        let placed = self.hub.service.place(&self.hub.stream, &self.ledger.shard, &self.resume).await;
+        let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(moment);
+        if self.resume == Origin::Latest {
+            self.resume = since(now);
+        }
+        self.ledger.begins_at(self.resume.clone());
+        match placed {
+            Ok(placed) => self.cursor = Cursor::At(placed.iterator),
+            // One failure is not yet a reason to stop.
+            Err(failure) => drop(self.hindered_by(failure)),
+        }
+    }
+
+    /// Reads until there are records to hand out. None when the shard is at its end, the reader gave up, or its lease
+    /// is over; the ledger knows which.
+    pub(crate) async fn next_page(mut self) -> Option<(Self, Page)> {
+        let stop = self.opening.stop.clone();
+        stop.run_until_cancelled(async move { self.read_on().await.map(|page| (self, page)) }).await?
+    }
+
+    async fn read_on(&mut self) -> Option<Page> {
+        loop {
+            self.ledger.room(self.opening.generation).await.ok()?;
+            if let Some(at) = self.pace.next_read() {
+                sleep_until(at).await;
+            }
+            let step = match &self.cursor {
+                Cursor::End => {
+                    self.ledger.at_end(self.opening.generation);
+                    return None;
+                }
+                Cursor::At(iterator) => {
+                    let iterator = iterator.clone();
+                    self.read(&iterator).await
+                }
+                Cursor::Lost => self.place().await,
+            };
+            match step {
+                Step::Again => {}
+                Step::Page(page) => return Some(page),
+                Step::Stopped => return None,
+            }
+        }
+    }
+
+    /// Fetches a new iterator at the place where reading goes on (R8).
+    async fn place(&mut self) -> Step {
+        match self.hub.service.place(&self.hub.stream, &self.ledger.shard, &self.resume).await {
+            Ok(placed) => {
+                self.cursor = Cursor::At(placed.iterator);
+                Step::Again
+            }
+            Err(failure) => self.hindered_by(failure),
+        }
+    }
+
+    /// One GetRecords.
+    async fn read(&mut self, iterator: &str) -> Step {
+        let grant = self.hub.budget.admit(self.reservation).await;
+        match self.hub.service.read(iterator, self.hub.settings.read_limit).await {
+            Ok(fetched) => self.received(fetched, grant).await,
+            Err(failure) => {
+                drop(grant);
+                self.hindered_by(failure)
+            }
+        }
+    }
+
+    async fn received(&mut self, fetched: Fetched, mut grant: Grant) -> Step {
+        let Fetched { records, next, behind } = fetched;
+        self.failures = 0;
+        self.cursor = next.map_or(Cursor::End, Cursor::At);
+        self.ledger.count(|counts| {
+            counts.reads += 1;
+            counts.behind = behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+        });
+        let bytes = records.iter().map(size).sum();
+        self.reservation = cmp::min(bytes, LARGEST_RESERVATION);
+        let (Some(first), Some(last)) = (records.first(), records.last()) else {
+            self.pace.answered(Instant::now(), Answer::Empty);
+            return Step::Again;
+        };
+        self.pace.answered(Instant::now(), Answer::Page { bytes });
+        grant.ready(bytes);
+        self.resume = Origin::After(last.sequence_number.clone());
+        let (first, count) = (first.sequence_number.clone(), records.len());
+        let page = Page::new(self.opening.generation, records, grant);
+        match self.enter(&first, count).await {
+            Ok(()) => Step::Page(page),
+            Err(Over) => Step::Stopped,
+        }
+    }
+
+    /// Makes the books ready for the records of a page, before any of them is handed out (R13).
+    async fn enter(&mut self, first: &SequenceNumber, count: usize) -> Result<(), Over> {
+        self.ledger.fetched(self.opening.generation, count)?;
+        if !self.marked {
+            self.ledger.mark(&self.opening, first).await?;
+            self.marked = true;
+        }
+        Ok(())
+    }
+
+    /// Deals with a failed call: the pace knows how long to wait.
+    fn hindered_by(&mut self, failure: ServiceFailure) -> Step {
+        let answer = match failure.kind() {
+            FailureKind::Throttled => {
+                self.ledger.count(|counts| counts.throttles += 1);
+                Answer::Throttled
+            }
+            FailureKind::IteratorExpired => {
+                self.cursor = Cursor::Lost;
+                Answer::Void
+            }
+            _ => {
+                self.failures += 1;
+                let gives_up = self.failures >= MAX_FAILURES;
+                self.report(failure, gives_up);
+                if gives_up {
+                    self.ledger.gave_up(self.opening.generation);
+                    return Step::Stopped;
+                }
+                Answer::Failed
+            }
+        };
+        self.pace.answered(Instant::now(), answer);
+        Step::Again
+    }
+
+    fn report(&self, source: ServiceFailure, gave_up: bool) {
+        tracing::warn!(
+            stream = %self.hub.stream, shard = %self.ledger.shard, epoch = self.opening.epoch,
+            failures = self.failures, gave_up, error = %source, "a read failed"
+        );
+        self.ledger.report(KinesisError::Read {
+            stream: Arc::clone(&self.hub.stream),
+            shard: self.ledger.shard.clone(),
+            failures: self.failures,
+            gave_up,
+            source,
+        });
+    }
+}
+
+/// Where a shard that was opened at LATEST at this moment is opened again (R8).
+pub(crate) fn since(moment: ServiceTime) -> Origin {
+    Origin::Timestamp(moment.0 - CLOCK_SLACK_MILLIS)
+}
+
+/// What a record weighs: its data and its partition key, as the service counts.
+fn size(record: &RawRecord) -> usize {
+    record.data.len() + record.partition_key.as_ref().map_or(0, String::len)
+}

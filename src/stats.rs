@@ -1,0 +1,71 @@
+//! How a subscription is doing: a snapshot for dashboards and health checks.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    error::KinesisError,
+    id::{SequenceNumber, ShardId},
+    position::Checkpoint,
+};
+
+/// A snapshot of one subscription.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SubscriptionStats {
+    /// The stream.
+    pub stream: Arc<str>,
+    /// Bytes that were read and not yet handed out, and those reserved for reads under way: what
+    /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes) bounds.
+    pub bytes_held: usize,
+    /// Shards of the opening whose leases were held by others and which may still turn out to be free.
+    pub awaited: usize,
+    /// The shards that this subscription has held, by id.
+    pub shards: Vec<ShardStats>,
+}
+
+/// What a shard is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ShardState {
+    /// Being read.
+    Reading,
+    /// Read to its end; some deliveries are unsettled, or `SHARD_END` is not stored yet.
+    Ending,
+    /// No longer read; what is in flight may still be settled.
+    Draining,
+    /// Read to its end, settled and stored.
+    Ended,
+    /// Not held by this subscription at the moment.
+    Released,
+}
+
+/// A snapshot of one shard.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShardStats {
+    /// The shard.
+    pub shard: ShardId,
+    /// What it is doing.
+    pub state: ShardState,
+    /// Who holds it: this instance, or nobody as far as this instance knows.
+    pub owner: Option<Arc<str>>,
+    /// The epoch of the lease, while it is held.
+    pub epoch: Option<u64>,
+    /// How far the last answer was behind the tip of the shard
+    /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html)).
+    pub behind: Option<Duration>,
+    /// Deliveries that are out or wait to be delivered again.
+    pub in_flight: usize,
+    /// The oldest of them and the time since it was delivered first.
+    pub oldest: Option<(SequenceNumber, Duration)>,
+    /// What the lease row holds, and the time since it was stored or read.
+    pub checkpoint: Option<(Checkpoint, Duration)>,
+    /// Answered reads.
+    pub reads: u64,
+    /// Calls that the service throttled.
+    pub throttles: u64,
+    /// Records that were delivered once more.
+    pub redeliveries: u64,
+    /// The last error that was reported for this shard.
+    pub last_error: Option<KinesisError>,
+}
