@@ -4,12 +4,14 @@ mod ack;
 mod aggregate;
 mod budget;
 mod clock;
+mod coordinator;
 mod envelope;
 mod error;
 mod failure;
 mod hub;
 mod id;
 mod inbox;
+mod keeper;
 mod lease;
 mod ledger;
 mod life;
@@ -26,6 +28,7 @@ mod record;
 mod service;
 mod settings;
 mod stats;
+mod witness;
 
 #[cfg(any(test, feature = "contract"))]
 pub use crate::lease::contract;

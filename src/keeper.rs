@@ -1,0 +1,236 @@
+//! The one task that talks to the lease store for leases that are held: it renews them, stores checkpoints, and
+//! releases them, whether or not anyone polls the subscription.
+//!
+//! There is at most one call under way for each shard, so the writes of a shard keep their order, and the newest
+//! watermark wins.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, pending},
+    stream::FuturesUnordered,
+};
+use tokio::{
+    select,
+    task::JoinHandle,
+    time::{Instant, interval, sleep_until, timeout},
+};
+
+use crate::{
+    error::KinesisError,
+    failure::StoreError,
+    hub::Hub,
+    id::ShardId,
+    lease::{Lease, Write},
+    ledger::{Duty, Errand, Ledger, Ledgers},
+    life::CloseReport,
+};
+
+/// An errand that came back: what the store said, to whom, and when it was sent.
+type Back = (Arc<Ledger>, Errand, Instant, Result<Write, StoreError>);
+
+/// See the module.
+pub(crate) struct Keeper {
+    hub: Arc<Hub>,
+    ledgers: Arc<Ledgers>,
+    errands: FuturesUnordered<BoxFuture<'static, Back>>,
+    /// When to look at every shard, apart from the rounds.
+    look_at: Option<Instant>,
+    report: CloseReport,
+}
+
+/// Starts the keeper. It ends the subscription's life once `coordinator` has ended and every lease is released.
+pub(crate) fn start(hub: Arc<Hub>, ledgers: Arc<Ledgers>, coordinator: JoinHandle<()>) {
+    let keeper =
+        Keeper { hub, ledgers, errands: FuturesUnordered::new(), look_at: None, report: CloseReport::default() };
+    tokio::spawn(keeper.run(coordinator));
+}
+
+impl Keeper {
+    async fn run(mut self, coordinator: JoinHandle<()>) {
+        let hub = Arc::clone(&self.hub);
+        let until = select! {
+            biased;
+            until = hub.life.closing() => until,
+            () = self.keep() => return,
+        };
+        // It takes no more leases once it has ended, however it did.
+        select! {
+            biased;
+            _ = coordinator => {}
+            () = self.keep() => return,
+        }
+        for ledger in self.ledgers.all() {
+            ledger.leave(until);
+        }
+        let last_try = until + hub.settings.lease_ttl;
+        select! {
+            biased;
+            () = self.keep_until_all_are_released() => {}
+            () = sleep_until(last_try) => {}
+        }
+        self.finish();
+    }
+
+    /// Does what is due, for ever.
+    async fn keep(&mut self) {
+        let hub = Arc::clone(&self.hub);
+        let mut rounds = interval(hub.settings.checkpoint_interval.min(hub.settings.renew_interval));
+        loop {
+            select! {
+                biased;
+                Some(back) = self.errands.next() => self.settle(back),
+                shards = hub.bell.rung() => self.visit(&shards),
+                _ = rounds.tick() => self.round(),
+                () = at(self.look_at) => self.round(),
+            }
+        }
+    }
+
+    async fn keep_until_all_are_released(&mut self) {
+        self.round();
+        while self.ledgers.all().iter().any(|ledger| ledger.is_held()) {
+            let hub = Arc::clone(&self.hub);
+            select! {
+                biased;
+                Some(back) = self.errands.next() => self.settle(back),
+                _ = hub.bell.rung() => self.round(),
+                () = at(self.look_at) => self.round(),
+            }
+        }
+    }
+
+    /// Looks at the shards that rang.
+    fn visit(&mut self, shards: &BTreeSet<ShardId>) {
+        for shard in shards {
+            if let Some(ledger) = self.ledgers.get(shard) {
+                self.send(&ledger);
+            }
+        }
+    }
+
+    /// Looks at every shard.
+    fn round(&mut self) {
+        let now = Instant::now();
+        self.look_at = None;
+        for ledger in self.ledgers.all() {
+            ledger.warn_if_full(now);
+            self.send(&ledger);
+        }
+    }
+
+    /// Sends the errand that is due for this shard, if there is one.
+    fn send(&mut self, ledger: &Arc<Ledger>) {
+        let now = Instant::now();
+        let Some(errand) = ledger.errand(now) else {
+            self.look_at = self.look_at.into_iter().chain(ledger.look_again_at()).min();
+            return;
+        };
+        let (hub, ledger) = (Arc::clone(&self.hub), Arc::clone(ledger));
+        self.errands.push(
+            async move {
+                let answer = run(&hub, &errand).await;
+                (ledger, errand, now, answer)
+            }
+            .boxed(),
+        );
+    }
+
+    /// Enters what came of an errand, and sends the next one.
+    fn settle(&mut self, (ledger, errand, sent_at, answer): Back) {
+        match answer {
+            Ok(Write::Applied(())) => self.applied(&ledger, &errand, sent_at),
+            Ok(Write::Refused(row)) => self.refused(&ledger, &errand, row),
+            Err(error) => {
+                if ledger.failed(&errand, &error, Instant::now()) {
+                    tracing::warn!(
+                        stream = %self.hub.stream, shard = %ledger.shard, epoch = errand.held.epoch, %error,
+                        "the lease store failed while {}", errand.duty.doing()
+                    );
+                    self.hub.report_store(Some(ledger.shard.clone()), errand.duty.doing(), error);
+                }
+            }
+        }
+        self.send(&ledger);
+    }
+
+    fn applied(&mut self, ledger: &Ledger, errand: &Errand, sent_at: Instant) {
+        if !ledger.applied(errand, sent_at) {
+            return;
+        }
+        if errand.duty.ends_shard() {
+            tracing::info!(stream = %self.hub.stream, shard = %ledger.shard, epoch = errand.held.epoch, "the shard is read to its end");
+            self.hub.agenda.notify_one();
+        }
+        if errand.duty == Duty::Release {
+            self.close(ledger);
+        }
+    }
+
+    /// The lease is no longer ours.
+    fn refused(&mut self, ledger: &Ledger, errand: &Errand, row: Option<Lease>) {
+        if !ledger.holds(&errand.held) {
+            return;
+        }
+        self.close(ledger);
+        if errand.duty == Duty::Release {
+            return;
+        }
+        let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
+        let owner = row.as_ref().and_then(|row| row.owner.clone());
+        match row {
+            Some(Lease { owner: Some(owner), epoch, .. })
+                if owner == errand.held.owner && epoch > errand.held.epoch =>
+            {
+                self.hub.fail(KinesisError::DuplicateOwner { stream, shard, owner, epoch });
+            }
+            _ => {
+                let lost = KinesisError::LeaseLost { stream, shard, epoch: errand.held.epoch, owner };
+                tracing::warn!(error = %lost, "a lease is lost");
+                ledger.report(lost);
+            }
+        }
+    }
+
+    /// Closes the books of a shard, noting what is open while the subscription winds down.
+    fn close(&mut self, ledger: &Ledger) {
+        self.report.open.extend(ledger.open_deliveries().filter(|_| !self.hub.life.is_running()));
+        ledger.retire();
+    }
+
+    fn finish(mut self) {
+        for ledger in self.ledgers.all().into_iter().filter(|ledger| ledger.is_held()) {
+            self.report.unsaved.push(ledger.shard.clone());
+            self.close(&ledger);
+        }
+        self.hub.inbox.end();
+        self.hub.life.finish(self.report);
+    }
+}
+
+/// One call, given up after a renewal interval: a store that hangs has failed.
+async fn run(hub: &Hub, errand: &Errand) -> Result<Write, StoreError> {
+    let call = match &errand.duty {
+        Duty::Save(checkpoint, _) => hub.store.checkpoint(&errand.held, checkpoint),
+        Duty::Release => hub.store.release(&errand.held),
+        Duty::Renew => hub.store.renew(&errand.held),
+    };
+    within(hub.settings.renew_interval, call).await
+}
+
+/// What a call on the store came to, or that it took too long.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let late = || StoreError::new(format!("no answer within {limit:?}"));
+    timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}
