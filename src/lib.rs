@@ -2,9 +2,13 @@
 
 mod ack;
 mod aggregate;
+mod broker;
 mod budget;
 mod clock;
+mod close;
+mod connection;
 mod coordinator;
+mod delivery;
 mod envelope;
 mod error;
 mod failure;
@@ -18,27 +22,43 @@ mod life;
 mod limits;
 mod lineage;
 mod lock;
+mod monitor;
 mod outgoing;
 mod pace;
 mod page;
 mod pages;
 mod position;
+pub mod prelude;
+mod publish;
 mod reader;
 mod record;
 mod service;
 mod settings;
+mod start;
 mod stats;
+mod stream;
+mod subscription;
 mod witness;
 
 #[cfg(any(test, feature = "contract"))]
 pub use crate::lease::contract;
 pub use crate::{
+    ack::Commit,
+    broker::{ConnectedKinesisBroker, KinesisBroker},
+    close::Closer,
+    delivery::{Acker, Delivery, TryMapError, commit_all},
     error::{ErrorClass, KinesisError},
     failure::{Action, FailureKind, ServiceFailure, StoreError},
     id::{SequenceNumber, ShardId},
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    life::{CloseReport, OpenShard},
+    monitor::StatsHandle,
     outgoing::{Outgoing, Published},
     position::{Checkpoint, KinesisPosition},
+    publish::Publisher,
     record::{Headers, Record},
     settings::OnDrop,
+    stats::{ShardState, ShardStats, SubscriptionStats},
+    stream::KinesisStream,
+    subscription::{Subscription, Tolerant},
 };

@@ -1,0 +1,308 @@
+//! A record in the user's hands, and the ways to settle it.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, thread, time::SystemTime};
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+
+use crate::{
+    ack::{Commit, Ticket},
+    error::KinesisError,
+    id::{SequenceNumber, ShardId},
+    inbox::Returned,
+    ledger::{Committing, Ledger},
+    position::KinesisPosition,
+    record::{Headers, Record},
+    settings::OnDrop,
+};
+
+/// A record that was delivered, and the duty to settle it. `T` is the payload: its bytes, or what they were
+/// [mapped](Self::map) to.
+///
+/// | call | means |
+/// |---|---|
+/// | [`commit().await`](Self::commit) | it is done; come back when the lease store knows it |
+/// | [`ack()`](Self::ack) | it is done; the next checkpoint tells the store |
+/// | [`nack()`](Self::nack) | it is not done; deliver it again after a pause |
+/// | drop | as [`on_drop`](crate::KinesisStream::on_drop) says: by default as `nack()` |
+///
+/// Deliveries of a shard may be settled in any order; its checkpoint moves over the longest settled run from the
+/// front, so nothing unsettled is ever passed.
+#[must_use = "a delivery that is dropped comes again; commit or ack it"]
+pub struct Delivery<T = Bytes> {
+    payload: T,
+    acker: Acker,
+}
+
+/// The duty to settle one delivery, apart from its payload: what [`Delivery::into_parts`] leaves. Dropping it means
+/// what dropping the delivery means.
+#[must_use = "an acker that is dropped gives its record back; commit or ack it"]
+pub struct Acker {
+    ledger: Arc<Ledger>,
+    ticket: Ticket,
+    epoch: u64,
+    attempts: u32,
+    /// Kept as it came, to be delivered again.
+    record: Record<Bytes>,
+    settled: bool,
+}
+
+impl Delivery {
+    pub(crate) fn new(ledger: Arc<Ledger>, ticket: Ticket, epoch: u64, record: Record<Bytes>, attempts: u32) -> Self {
+        let payload = record.payload.clone();
+        Self { payload, acker: Acker { ledger, ticket, epoch, attempts, record, settled: false } }
+    }
+}
+
+impl<T> Delivery<T> {
+    /// The payload.
+    pub fn payload(&self) -> &T {
+        &self.payload
+    }
+
+    /// The headers; empty where the producer set none.
+    pub fn headers(&self) -> &Headers {
+        self.acker.record.headers()
+    }
+
+    /// The partition key. None where the stream distributes records by itself and the producer named no key.
+    pub fn partition_key(&self) -> Option<&str> {
+        self.acker.record.partition_key()
+    }
+
+    /// The name of the stream.
+    pub fn stream(&self) -> &str {
+        self.acker.record.stream()
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> &ShardId {
+        self.acker.record.shard()
+    }
+
+    /// The place of the record in its shard.
+    pub fn sequence_number(&self) -> &SequenceNumber {
+        self.acker.record.sequence_number()
+    }
+
+    /// The record as a position: where to start reading *at* it.
+    pub fn position(&self) -> KinesisPosition {
+        self.acker.record.position()
+    }
+
+    /// When the service took the record, roughly: see [`Record::arrived_at`].
+    pub fn arrived_at(&self) -> Option<SystemTime> {
+        self.acker.record.arrived_at()
+    }
+
+    /// How often this process delivered the record, this time included: 1 the first time. A record that kills the
+    /// process starts at 1 again.
+    pub fn attempt(&self) -> u32 {
+        self.acker.attempts
+    }
+
+    /// The epoch of the lease under which it was delivered. It grows with every change of owner, so a sink that keeps
+    /// the highest epoch it saw for a shard can refuse the writes of an instance that was overtaken.
+    pub fn epoch(&self) -> u64 {
+        self.acker.epoch
+    }
+
+    /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that
+    /// it will not be now: [`Commit`] says which. Commits of one shard that wait at the same time share one write.
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Store`] if the lease store failed five times in a row, which takes about a second and a half.
+    /// The record stays settled, and writing goes on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once it was polled, the record is settled and its checkpoint will be written, whether or not the future is
+    /// polled to its end. A future that was never polled drops the delivery.
+    pub async fn commit(self) -> Result<Commit, KinesisError> {
+        self.acker.commit().await
+    }
+
+    /// Settles the record without waiting. The store learns of it with the next checkpoint, at most
+    /// [`checkpoint_interval`](crate::KinesisStream::checkpoint_interval) later. Needs no runtime.
+    pub fn ack(self) {
+        self.acker.ack();
+    }
+
+    /// Gives the record back: it is delivered again after a pause of one second, which doubles with every attempt up to
+    /// a minute. The rest of its shard goes on meanwhile, so it comes after later records. Needs no runtime.
+    pub fn nack(self) {
+        self.acker.nack();
+    }
+
+    /// Turns the payload into something else; the duty to settle travels along. If the record has to be delivered
+    /// again, it is delivered as it came.
+    ///
+    /// ```
+    /// # use kinesis_stream::Delivery;
+    /// fn count(delivery: Delivery) -> Delivery<usize> {
+    ///     delivery.map(|bytes| bytes.len())
+    /// }
+    /// ```
+    pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Delivery<U> {
+        Delivery { payload: map(self.payload), acker: self.acker }
+    }
+
+    /// Decodes the payload; the duty to settle travels along.
+    ///
+    /// ```
+    /// # use kinesis_stream::Delivery;
+    /// fn decode(delivery: Delivery) -> Option<Delivery<String>> {
+    ///     delivery
+    ///         .try_map(|bytes| String::from_utf8(bytes.to_vec()))
+    ///         .inspect_err(|failed| eprintln!("{failed}"))
+    ///         .map_err(|failed| failed.delivery.ack())
+    ///         .ok()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The error of `map`, and the delivery as it was.
+    pub fn try_map<U, E>(self, map: impl FnOnce(&T) -> Result<U, E>) -> Result<Delivery<U>, TryMapError<T, E>> {
+        match map(&self.payload) {
+            Ok(payload) => Ok(Delivery { payload, acker: self.acker }),
+            Err(error) => Err(TryMapError { delivery: self, error }),
+        }
+    }
+
+    /// Parts the record from the duty to settle it.
+    pub fn into_parts(self) -> (Record<T>, Acker) {
+        let Record { payload: _, headers, partition_key, stream, shard, sequence_number, arrived_at } =
+            self.acker.record.clone();
+        let payload = self.payload;
+        (Record { payload, headers, partition_key, stream, shard, sequence_number, arrived_at }, self.acker)
+    }
+}
+
+impl Acker {
+    /// As [`Delivery::commit`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Delivery::commit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Delivery::commit`].
+    pub async fn commit(mut self) -> Result<Commit, KinesisError> {
+        self.settled = true;
+        let committing = self.ledger.commit(&[self.ticket]);
+        committing.outcome(&self.ledger).await
+    }
+
+    /// As [`Delivery::ack`].
+    pub fn ack(mut self) {
+        self.settled = true;
+        self.ledger.ack(self.ticket);
+    }
+
+    /// As [`Delivery::nack`].
+    pub fn nack(mut self) {
+        self.give_back();
+    }
+
+    fn give_back(&mut self) -> bool {
+        self.settled = true;
+        let returned = Returned { ticket: self.ticket, record: self.record.clone(), attempts: self.attempts };
+        self.ledger.give_back(returned)
+    }
+}
+
+impl Drop for Acker {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let hub = Arc::clone(&self.ledger.hub);
+        if hub.settings.on_drop == OnDrop::Ack && !thread::panicking() && !hub.life.is_gone() {
+            self.ledger.ack(self.ticket);
+        } else if self.give_back() {
+            hub.warn_of_drop(&self.ledger.shard);
+        }
+    }
+}
+
+impl<T> From<Delivery<T>> for Acker {
+    fn from(delivery: Delivery<T>) -> Self {
+        delivery.acker
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Delivery<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("payload", &self.payload).field("acker", &self.acker).finish()
+    }
+}
+
+impl fmt::Debug for Acker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acker")
+            .field("stream", &self.record.stream)
+            .field("shard", &self.record.shard)
+            .field("sequence_number", &self.record.sequence_number)
+            .field("epoch", &self.epoch)
+            .field("attempt", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A payload could not be decoded. The delivery is still there, to be settled one way or another; dropping the error
+/// drops the delivery.
+#[derive(Debug, thiserror::Error)]
+#[error("stream {}, shard {}, sequence number {}: the payload cannot be decoded: {error}", delivery.stream(), delivery.shard(), delivery.sequence_number())]
+pub struct TryMapError<T, E> {
+    /// The delivery as it was.
+    pub delivery: Delivery<T>,
+    /// Why it could not be decoded.
+    pub error: E,
+}
+
+/// Settles any number of deliveries, of any shards, with one checkpoint write for each shard, and waits for them all.
+///
+/// Gives the least of what single commits would have given: [`Commit::Stored`] only if every record is covered by a
+/// stored checkpoint, [`Commit::Superseded`] if any of them was superseded. No deliveries are all stored.
+///
+/// ```
+/// # use kinesis_stream::{Commit, Delivery, KinesisError, commit_all};
+/// # async fn insert(rows: &[&[u8]]) {}
+/// async fn store(batch: Vec<Delivery>) -> Result<(), KinesisError> {
+///     let rows: Vec<&[u8]> = batch.iter().map(|delivery| delivery.payload().as_ref()).collect();
+///     insert(&rows).await;
+///     commit_all(batch).await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Errors
+///
+/// As [`Delivery::commit`], for the first shard whose write keeps failing.
+///
+/// # Cancel safety
+///
+/// Once it was polled all are settled, as with [`Delivery::commit`].
+pub async fn commit_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) -> Result<Commit, KinesisError> {
+    let mut shards: BTreeMap<usize, Vec<Acker>> = BTreeMap::new();
+    for delivery in deliveries {
+        let acker = delivery.into();
+        shards.entry(Arc::as_ptr(&acker.ledger).addr()).or_default().push(acker);
+    }
+    let settled: Vec<(Arc<Ledger>, Committing)> = shards.into_values().filter_map(settle_together).collect();
+    let outcomes = settled.into_iter().map(|(ledger, committing)| async move { committing.outcome(&ledger).await });
+    let commits = try_join_all(outcomes).await?;
+    Ok(commits.into_iter().max().unwrap_or(Commit::Stored))
+}
+
+/// Settles deliveries of one shard at once.
+fn settle_together(mut ackers: Vec<Acker>) -> Option<(Arc<Ledger>, Committing)> {
+    let tickets: Vec<Ticket> = ackers.iter().map(|acker| acker.ticket).collect();
+    let ledger = Arc::clone(&ackers.first()?.ledger);
+    let committing = ledger.commit(&tickets);
+    ackers.iter_mut().for_each(|acker| acker.settled = true);
+    Some((ledger, committing))
+}

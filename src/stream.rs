@@ -1,0 +1,250 @@
+//! The descriptor of a subscription: which stream to read, from where, and how.
+
+use std::time::Duration;
+
+use crate::{
+    clock,
+    error::KinesisError,
+    limits::check_stream_name,
+    position::KinesisPosition,
+    settings::{OnDrop, Settings},
+};
+
+/// The most records that one GetRecords gives
+/// ([API reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html)).
+const MOST_RECORDS: u32 = 10_000;
+
+/// A shard iterator lives five minutes; an idle shard that is read less often than this would lose its own.
+const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
+
+/// A stream to subscribe to, and how to read it. A `&str` is one with every setting at its default.
+///
+/// Settings are checked when the descriptor is used, before anything is sent.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use kinesis_stream::{KinesisPosition, KinesisStream};
+///
+/// let quakes = KinesisStream::new("quakes")
+///     .initial_position(KinesisPosition::horizon())
+///     .poll_interval(Duration::from_millis(500))
+///     .max_in_flight(2_000);
+/// # let _ = quakes;
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a descriptor does nothing until it is subscribed to"]
+pub struct KinesisStream {
+    name: String,
+    settings: Settings,
+}
+
+impl KinesisStream {
+    /// The stream of this name: 1 to 128 characters out of letters, digits, `_`, `.` and `-`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), settings: Settings::default() }
+    }
+
+    /// Replays at every start: begins here whatever was read before, on the shards with which the subscription opens.
+    ///
+    /// With [`horizon`](KinesisPosition::horizon) or [`timestamp`](KinesisPosition::timestamp), shards that were read to
+    /// their end are read again, parents before children. With [`sequence`](KinesisPosition::sequence) the other shards
+    /// go on from their checkpoints. The first record that is settled replaces the old checkpoint. Most services want
+    /// [`initial_position`](Self::initial_position) instead.
+    pub fn start_at(mut self, position: KinesisPosition) -> Self {
+        self.settings.plan.forced = Some(position.0);
+        self
+    }
+
+    /// Where to begin in a shard that has no checkpoint yet: from there if new, else resume. The default is
+    /// [`latest`](KinesisPosition::latest), so that a new consumer is not flooded with the past; children of a split or
+    /// merge are always read from their first record.
+    pub fn initial_position(mut self, position: KinesisPosition) -> Self {
+        self.settings.plan.initial = Some(position.0);
+        self
+    }
+
+    /// Creates a missing stream with so many shards (provisioned, at least one), and waits up to a minute for it.
+    pub fn create_if_missing(mut self, shards: u32) -> Self {
+        self.settings.create_if_missing = Some(shards);
+        self
+    }
+
+    /// What dropping a delivery without settling it means; [`OnDrop::Redeliver`] by default, because losing records by an
+    /// early `?` is worse than reading them twice.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.settings.on_drop = on_drop;
+        self
+    }
+
+    /// Dropping a delivery acknowledges it: short for `on_drop(OnDrop::Ack)`. It also acknowledges what a cancelled
+    /// future held.
+    pub fn ack_on_drop(self) -> Self {
+        self.on_drop(OnDrop::Ack)
+    }
+
+    /// The pause after a read that found nothing, and after a throttled one: 1 ms to 4 minutes, 1 s by default. It is
+    /// most of the latency of a quiet shard. Each read counts against the five a second that all consumers of a shard
+    /// share.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.settings.poll_interval = interval;
+        self
+    }
+
+    /// The most records that one read asks for: 1 to 10,000, by default 1,000, which at five reads a second is the
+    /// thousand records a second that a shard takes, five times over.
+    pub fn read_limit(mut self, records: u32) -> Self {
+        self.settings.read_limit = records;
+        self
+    }
+
+    /// The most reads in any second on one shard: at least 1, by default the five that the service allows
+    /// ([limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)). Lower it where other
+    /// consumers read the stream, too; raise it for a local server.
+    pub fn reads_per_second(mut self, reads: u32) -> Self {
+        self.settings.reads_per_second = reads;
+        self
+    }
+
+    /// The most unsettled deliveries of one shard: at least 1, 10,000 by default. At the bound that shard waits, the others go
+    /// on. Settled deliveries behind an unsettled one are bounded too, by 100,000 records from the oldest unsettled one.
+    pub fn max_in_flight(mut self, deliveries: usize) -> Self {
+        self.settings.max_in_flight = deliveries;
+        self
+    }
+
+    /// The most bytes that the subscription holds: records that were read and not yet handed out. At least 1, 64 MiB by
+    /// default: six pages of the largest size. A read that brings more than the one before it on its shard can exceed
+    /// this by the difference; one read is always under way when there is nothing to hand out.
+    pub fn max_buffered_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_buffered_bytes = bytes;
+        self
+    }
+
+    /// How long an acknowledged record waits at most for its checkpoint to be stored: at least 1 ms, 1 s by default.
+    /// After a crash, what was acknowledged in that time is delivered again. [`commit`](crate::Delivery::commit) does
+    /// not wait for it.
+    pub fn checkpoint_interval(mut self, interval: Duration) -> Self {
+        self.settings.checkpoint_interval = interval;
+        self
+    }
+
+    /// How long closing waits for deliveries that are in flight, and how long they stay valid after a reader gave up.
+    /// 30 s by default; zero does not wait.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.drain_timeout = timeout;
+        self
+    }
+
+    /// How long a lease lives without being renewed: at least three times
+    /// [`renew_interval`](Self::renew_interval), 10 s by default. All instances of a consumer need the same. After a crash
+    /// another instance takes the shards over that much later; an instance that cannot reach the store for that long stops
+    /// handing out records.
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.lease_ttl = ttl;
+        self
+    }
+
+    /// How often a lease is renewed and the leases of others are looked at: at least 10 ms, 3 s by default, which lets
+    /// two renewals fail before the lease is lost. Also the longest that a single call on the lease store may take.
+    pub fn renew_interval(mut self, interval: Duration) -> Self {
+        self.settings.renew_interval = interval;
+        self
+    }
+
+    /// How often the shards of the stream are listed: at least 10 ms, 10 s by default. The children of a shard that this
+    /// instance reads to its end do not wait for it.
+    pub fn list_interval(mut self, interval: Duration) -> Self {
+        self.settings.list_interval = interval;
+        self
+    }
+
+    /// The name and the settings, if every one of them is within its limits.
+    pub(crate) fn checked(self) -> Result<(String, Settings), KinesisError> {
+        check_stream_name(&self.name)?;
+        let settings = &self.settings;
+        settings.plan.check(clock::unix_millis())?;
+        if settings.create_if_missing == Some(0) {
+            return Err(KinesisError::invalid("create_if_missing", "a stream has at least 1 shard; given: 0"));
+        }
+        within("read_limit", settings.read_limit, 1, MOST_RECORDS)?;
+        within("reads_per_second", settings.reads_per_second, 1, u32::MAX)?;
+        within("max_in_flight", settings.max_in_flight, 1, usize::MAX)?;
+        within("max_buffered_bytes", settings.max_buffered_bytes, 1, usize::MAX)?;
+        let (milli, longest) = (Duration::from_millis(1), Duration::from_hours(24));
+        let interval = Duration::from_millis(10);
+        within("poll_interval", settings.poll_interval, milli, LONGEST_POLL_INTERVAL)?;
+        within("checkpoint_interval", settings.checkpoint_interval, milli, longest)?;
+        within("drain_timeout", settings.drain_timeout, Duration::ZERO, longest)?;
+        within("renew_interval", settings.renew_interval, interval, longest)?;
+        within("list_interval", settings.list_interval, interval, longest)?;
+        within("lease_ttl", settings.lease_ttl, settings.renew_interval * 3, longest * 3)?;
+        Ok((self.name, self.settings))
+    }
+}
+
+/// Refuses a value outside of its limits.
+fn within<T: PartialOrd + std::fmt::Debug>(
+    what: &'static str,
+    given: T,
+    least: T,
+    most: T,
+) -> Result<(), KinesisError> {
+    if given >= least && given <= most {
+        return Ok(());
+    }
+    Err(KinesisError::invalid(what, format!("{least:?} to {most:?}; given: {given:?}")))
+}
+
+impl From<&str> for KinesisStream {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+impl From<String> for KinesisStream {
+    fn from(name: String) -> Self {
+        Self::new(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(stream: KinesisStream) -> String {
+        stream.checked().expect_err("it is refused").to_string()
+    }
+
+    // L4, S2
+    #[test]
+    fn every_setting_outside_of_its_limits_is_refused_with_the_limit_and_the_value() {
+        let stream = || KinesisStream::new("s");
+        let table = [
+            (KinesisStream::new(""), "stream name", "1 to 128", "0"),
+            (KinesisStream::new("a b"), "stream name", "letters", "' '"),
+            (stream().create_if_missing(0), "create_if_missing", "1 shard", "0"),
+            (stream().read_limit(10_001), "read_limit", "10000", "10001"),
+            (stream().read_limit(0), "read_limit", "1", "0"),
+            (stream().reads_per_second(0), "reads_per_second", "1", "0"),
+            (stream().max_in_flight(0), "max_in_flight", "1", "0"),
+            (stream().max_buffered_bytes(0), "max_buffered_bytes", "1", "0"),
+            (stream().poll_interval(Duration::ZERO), "poll_interval", "1ms", "0ns"),
+            (stream().checkpoint_interval(Duration::ZERO), "checkpoint_interval", "1ms", "0ns"),
+            (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),
+            (stream().renew_interval(Duration::ZERO), "renew_interval", "10ms", "0ns"),
+            (stream().list_interval(Duration::ZERO), "list_interval", "10ms", "0ns"),
+            (stream().lease_ttl(Duration::from_secs(8)), "lease_ttl", "9s", "8s"),
+            (stream().start_at(KinesisPosition::timestamp(i64::MAX)), "start_at", "", "9223372036854775807"),
+        ];
+        for (stream, what, limit, given) in table {
+            let refusal = refusal(stream);
+            assert!(refusal.contains(what) && refusal.contains(limit) && refusal.contains(given), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_within_their_limits() {
+        assert!(KinesisStream::from("quakes").checked().is_ok());
+    }
+}

@@ -1,0 +1,280 @@
+//! The merged stream of all shards, as the user polls it.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use futures::{FutureExt, Stream, StreamExt, stream::SelectAll};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, Sleep, sleep_until},
+};
+
+use crate::{
+    close::Closer,
+    delivery::Delivery,
+    error::{ErrorClass, KinesisError},
+    hub::Hub,
+    inbox::{Letter, Returned},
+    ledger::{HandOut, Ledger, Ledgers},
+    life::CloseReport,
+    monitor::StatsHandle,
+    page::{Content, Entry, Page},
+    pages::Pages,
+    record::Record,
+    stats::SubscriptionStats,
+};
+
+type Item = Result<Delivery, KinesisError>;
+
+/// The records of all shards that this instance holds, as one stream. Made by
+/// [`ConnectedKinesisBroker::subscribe`](crate::ConnectedKinesisBroker::subscribe).
+///
+/// - **An item** is a [`Delivery`], in the order of its shard, or an error. Shards are merged page by page: the records
+///   of one read come one after the other, then those of whichever shard is ready.
+/// - **An error** is news, not the end: [`KinesisError::class`] says whether the library deals with it already.
+///   [`tolerant`](Self::tolerant) leaves out the ones that it does deal with.
+/// - **The end** comes when the subscription was closed, the broker was shut down, or after an error of class
+///   [`Fatal`](ErrorClass::Fatal). A subscription that holds no shard at the moment is pending, not ended.
+///
+/// Reading runs ahead by one page for each shard and slows down with the user. Neither leases nor checkpoints depend on
+/// the stream being polled.
+///
+/// Dropping it stops reading at once: what is settled is stored, leases are released, and what is still in flight comes
+/// again elsewhere. [`close`](Self::close) waits for what is in flight first.
+///
+/// # Cancel safety
+///
+/// `next` is cancel safe: a record leaves the subscription only with the item.
+///
+/// # Panics
+///
+/// Polling panics outside of a tokio runtime.
+#[must_use = "streams do nothing unless polled"]
+pub struct Subscription {
+    hub: Arc<Hub>,
+    ledgers: Arc<Ledgers>,
+    /// New shards, from the coordinator.
+    opened: mpsc::UnboundedReceiver<Pages>,
+    shards: SelectAll<Pages>,
+    /// The page whose records are being handed out.
+    current: Option<(Arc<Ledger>, Page)>,
+    /// When to look into the inbox again, and what wakes us then.
+    look_at: Option<Instant>,
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl Subscription {
+    pub(crate) fn new(hub: Arc<Hub>, ledgers: Arc<Ledgers>, opened: mpsc::UnboundedReceiver<Pages>) -> Self {
+        Self { hub, ledgers, opened, shards: SelectAll::new(), current: None, look_at: None, alarm: None }
+    }
+
+    /// Leaves out errors that the library is dealing with ([`ErrorClass::Transient`]), after logging them, so that a
+    /// `try_` pipeline ends only on what matters.
+    pub fn tolerant(self) -> Tolerant {
+        Tolerant { subscription: self }
+    }
+
+    /// How every shard is doing at this moment. Costs a short lock for each.
+    #[must_use]
+    pub fn stats(&self) -> SubscriptionStats {
+        self.stats_handle().snapshot()
+    }
+
+    /// Reaches [`stats`](Self::stats) from inside a pipeline.
+    #[must_use]
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle::new(Arc::clone(&self.hub), Arc::clone(&self.ledgers))
+    }
+
+    /// A handle that closes the subscription from inside a pipeline, on Ctrl-C for one.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        Closer::new(Arc::clone(&self.hub))
+    }
+
+    /// Closes a subscription that is in nobody's pipeline: see [`Closer::close`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Closing goes on by itself once this was polled; the report is lost.
+    pub async fn close(self) -> CloseReport {
+        self.closer().close().await
+    }
+
+    /// What the inbox holds that is due: an item, or the end.
+    fn letter(&mut self, now: Instant) -> Option<Option<Item>> {
+        if self.hub.inbox.has_news() {
+            self.look_at = Some(now);
+        }
+        if self.look_at.is_none_or(|at| now < at) {
+            return None;
+        }
+        while let Some(letter) = self.hub.inbox.take(now) {
+            match letter {
+                Letter::Error(error) => return Some(Some(Err(error))),
+                Letter::Again(returned) => {
+                    if let Some(delivery) = self.deliver_again(returned, now) {
+                        return Some(Some(Ok(delivery)));
+                    }
+                }
+                Letter::End => {
+                    self.current = None;
+                    self.shards.clear();
+                    return Some(None);
+                }
+            }
+        }
+        self.look_at = self.hub.inbox.next_due();
+        None
+    }
+
+    fn deliver_again(&self, returned: Returned, now: Instant) -> Option<Delivery> {
+        let ledger = self.ledgers.get(returned.record.shard())?;
+        match ledger.hand_out_again(returned.ticket, now) {
+            HandOut::Out(ticket, epoch) => {
+                let attempts = returned.attempts.saturating_add(1);
+                Some(Delivery::new(ledger, ticket, epoch, returned.record, attempts))
+            }
+            HandOut::NotNow => {
+                ledger.give_back_later(returned, now);
+                None
+            }
+            HandOut::Over => None,
+        }
+    }
+
+    /// The next record of the current page. None if there is none, or none may go out now.
+    fn record(&mut self, now: Instant) -> Option<Item> {
+        let (ledger, mut page) = self.current.take()?;
+        match ledger.hand_out(page.generation(), page.peek()?, now) {
+            HandOut::Over => None,
+            HandOut::NotNow => {
+                ledger.set_aside(page);
+                None
+            }
+            HandOut::Out(ticket, epoch) => {
+                let Entry { sequence_number, partition_key, arrived_at, content } = page.take()?;
+                if page.peek().is_some() {
+                    self.current = Some((Arc::clone(&ledger), page));
+                }
+                let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
+                Some(match content {
+                    Content::Plain { payload, headers } => {
+                        let record =
+                            Record { payload, headers, partition_key, stream, shard, sequence_number, arrived_at };
+                        Ok(Delivery::new(ledger, ticket, epoch, record, 1))
+                    }
+                    Content::Aggregated(data) => {
+                        ledger.ack(ticket);
+                        let partition_key = partition_key.map(Arc::from);
+                        Err(KinesisError::AggregatedRecord { stream, shard, sequence_number, partition_key, data })
+                    }
+                })
+            }
+        }
+    }
+
+    /// The next page of whichever shard has one.
+    fn poll_page(&mut self, cx: &mut Context<'_>) -> Poll<(Arc<Ledger>, Page)> {
+        while let Poll::Ready(Some(pages)) = self.opened.poll_recv(cx) {
+            self.shards.push(pages);
+        }
+        match self.shards.poll_next_unpin(cx) {
+            Poll::Ready(Some(page)) => Poll::Ready(page),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Waits for the moment to look into the inbox.
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = self.look_at else { return Poll::Pending };
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if alarm.deadline() != at {
+            alarm.as_mut().reset(at);
+        }
+        alarm.poll_unpin(cx)
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Item;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        let this = self.get_mut();
+        loop {
+            let now = Instant::now();
+            if let Some(letter) = this.letter(now) {
+                return Poll::Ready(letter);
+            }
+            if this.current.is_some() {
+                if let Some(item) = this.record(now) {
+                    return Poll::Ready(Some(item));
+                }
+                continue;
+            }
+            if let Poll::Ready(page) = this.poll_page(cx) {
+                this.current = Some(page);
+                continue;
+            }
+            this.hub.inbox.register(cx.waker());
+            if !this.hub.inbox.is_empty_handed() {
+                continue;
+            }
+            ready!(this.poll_alarm(cx));
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.hub.wind_down(Duration::ZERO);
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("stream", &self.hub.stream).finish_non_exhaustive()
+    }
+}
+
+/// A subscription without the errors that the library deals with by itself: see [`Subscription::tolerant`].
+///
+/// Items and end are those of the [`Subscription`]; the only errors left are of the classes
+/// [`Record`](ErrorClass::Record) and [`Fatal`](ErrorClass::Fatal).
+#[derive(Debug)]
+#[must_use = "streams do nothing unless polled"]
+pub struct Tolerant {
+    subscription: Subscription,
+}
+
+impl Tolerant {
+    /// The subscription inside, for its handles.
+    pub fn get_ref(&self) -> &Subscription {
+        &self.subscription
+    }
+
+    /// The subscription, with all its errors again.
+    pub fn into_inner(self) -> Subscription {
+        self.subscription
+    }
+}
+
+impl Stream for Tolerant {
+    type Item = Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        loop {
+            match ready!(self.subscription.poll_next_unpin(cx)) {
+                Some(Err(error)) if error.class() == ErrorClass::Transient => {
+                    tracing::warn!(stream = %self.subscription.hub.stream, %error, "an error that is being dealt with");
+                }
+                item => return Poll::Ready(item),
+            }
+        }
+    }
+}
