@@ -129,6 +129,7 @@ impl KinesisBroker {
     }
 
     /// A publisher over the connection, which may be opened later.
+    #[must_use]
     pub fn publisher(&self) -> Publisher {
         Publisher::new(Arc::clone(&self.connection))
     }

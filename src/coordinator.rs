@@ -57,6 +57,8 @@ struct Coordinator {
     listed: Vec<ListedShard>,
     /// The first complete listing; none before it.
     opening: Option<Opening>,
+    /// The first pass is under way: `subscribe` has not returned yet.
+    first_pass: bool,
     witness: Witness,
     next_listing: Instant,
     /// A listing that lacks the children of an ended shard is repeated sooner until then.
@@ -70,8 +72,6 @@ struct Opening {
     replays: BTreeSet<ShardId>,
     /// Those that others held at the first pass; they belong to the opening for two lives of a lease (E5).
     held_by_others: BTreeSet<ShardId>,
-    /// The first pass is under way: `subscribe` has not returned yet.
-    first_pass: bool,
 }
 
 /// A shard whose lease is to be taken.
@@ -100,6 +100,7 @@ pub(crate) fn start(
         begun_at: now,
         listed: Vec::new(),
         opening: None,
+        first_pass: true,
         witness: Witness::default(),
         next_listing: now,
         eager_until: now,
@@ -121,9 +122,7 @@ impl Coordinator {
         let hub = Arc::clone(&self.hub);
         let _ends = EndsTheSubscription(Arc::clone(&hub));
         self.pass().await;
-        if let Some(opening) = &mut self.opening {
-            opening.first_pass = false;
-        }
+        self.first_pass = false;
         // Nobody waits any more if `subscribe` was cancelled.
         let _ = ready.send(());
         loop {
@@ -261,7 +260,6 @@ impl Coordinator {
             shards: lineage::Opening::new(plan, &self.listed),
             replays: rows.values().filter(ended).map(shard).collect(),
             held_by_others: rows.values().filter(others).map(shard).collect(),
-            first_pass: true,
         });
     }
 
@@ -328,9 +326,8 @@ impl Coordinator {
         {
             return began;
         }
-        let first_pass = self.opening.as_ref().is_some_and(|opening| opening.first_pass);
         match self.hub.settings.plan.origin(&ledger.shard, lease.checkpoint.as_ref(), role) {
-            Origin::Latest if !first_pass => since(self.beginning.moment),
+            Origin::Latest if !self.first_pass => since(self.beginning.moment),
             origin => origin,
         }
     }

@@ -164,6 +164,7 @@ impl<T> Delivery<T> {
     /// # Errors
     ///
     /// The error of `map`, and the delivery as it was.
+    #[expect(clippy::result_large_err, reason = "the other variant is as large, and neither is kept for long")]
     pub fn try_map<U, E>(self, map: impl FnOnce(&T) -> Result<U, E>) -> Result<Delivery<U>, TryMapError<T, E>> {
         match map(&self.payload) {
             Ok(payload) => Ok(Delivery { payload, acker: self.acker }),
@@ -222,7 +223,7 @@ impl Drop for Acker {
         let hub = Arc::clone(&self.ledger.hub);
         if hub.settings.on_drop == OnDrop::Ack && !thread::panicking() && !hub.life.is_gone() {
             self.ledger.ack(self.ticket);
-        } else if self.give_back() {
+        } else if self.give_back() && hub.life.is_running() {
             hub.warn_of_drop(&self.ledger.shard);
         }
     }
@@ -303,6 +304,8 @@ fn settle_together(mut ackers: Vec<Acker>) -> Option<(Arc<Ledger>, Committing)> 
     let tickets: Vec<Ticket> = ackers.iter().map(|acker| acker.ticket).collect();
     let ledger = Arc::clone(&ackers.first()?.ledger);
     let committing = ledger.commit(&tickets);
-    ackers.iter_mut().for_each(|acker| acker.settled = true);
+    for acker in &mut ackers {
+        acker.settled = true;
+    }
     Some((ledger, committing))
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::{ack::Ticket, error::KinesisError, id::ShardId, lock::lock, record::Record};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// A record that the user gave back.
 #[derive(Debug)]

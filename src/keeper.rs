@@ -14,7 +14,7 @@ use futures::{
 use tokio::{
     select,
     task::JoinHandle,
-    time::{Instant, interval, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 
 use crate::{
@@ -53,49 +53,38 @@ impl Keeper {
         let until = select! {
             biased;
             until = hub.life.closing() => until,
-            () = self.keep() => return,
+            () = self.keep(|_| false) => return,
         };
         // It takes no more leases once it has ended, however it did.
         select! {
             biased;
             _ = coordinator => {}
-            () = self.keep() => return,
+            () = self.keep(|_| false) => return,
         }
         for ledger in self.ledgers.all() {
             ledger.leave(until);
         }
         let last_try = until + hub.settings.lease_ttl;
+        let all_are_released = |ledgers: &Ledgers| !ledgers.all().iter().any(|ledger| ledger.is_held());
         select! {
             biased;
-            () = self.keep_until_all_are_released() => {}
+            () = self.keep(all_are_released) => {}
             () = sleep_until(last_try) => {}
         }
         self.finish();
     }
 
-    /// Does what is due, for ever.
-    async fn keep(&mut self) {
+    /// Does what is due, until nothing is any more.
+    async fn keep(&mut self, done: impl Fn(&Ledgers) -> bool) {
         let hub = Arc::clone(&self.hub);
-        let mut rounds = interval(hub.settings.checkpoint_interval.min(hub.settings.renew_interval));
-        loop {
+        let mut rounds = interval(hub.settings.round());
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !done(&self.ledgers) {
             select! {
                 biased;
                 Some(back) = self.errands.next() => self.settle(back),
                 shards = hub.bell.rung() => self.visit(&shards),
                 _ = rounds.tick() => self.round(),
-                () = at(self.look_at) => self.round(),
-            }
-        }
-    }
-
-    async fn keep_until_all_are_released(&mut self) {
-        self.round();
-        while self.ledgers.all().iter().any(|ledger| ledger.is_held()) {
-            let hub = Arc::clone(&self.hub);
-            select! {
-                biased;
-                Some(back) = self.errands.next() => self.settle(back),
-                _ = hub.bell.rung() => self.round(),
                 () = at(self.look_at) => self.round(),
             }
         }

@@ -31,6 +31,7 @@ impl Headers {
     }
 
     /// Names and values, in order.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Bytes)> {
         self.0.as_deref().unwrap_or_default().iter().map(|(name, value)| (name.as_str(), value))
     }

@@ -33,6 +33,13 @@ pub(crate) struct Settings {
     pub(crate) list_interval: Duration,
 }
 
+impl Settings {
+    /// How often every lease is looked at.
+    pub(crate) fn round(&self) -> Duration {
+        self.checkpoint_interval.min(self.renew_interval)
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! The descriptor of a subscription: which stream to read, from where, and how.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use crate::{
     clock,
@@ -184,12 +184,7 @@ impl KinesisStream {
 }
 
 /// Refuses a value outside of its limits.
-fn within<T: PartialOrd + std::fmt::Debug>(
-    what: &'static str,
-    given: T,
-    least: T,
-    most: T,
-) -> Result<(), KinesisError> {
+fn within<T: PartialOrd + Copy + Debug>(what: &'static str, given: T, least: T, most: T) -> Result<(), KinesisError> {
     if given >= least && given <= most {
         return Ok(());
     }

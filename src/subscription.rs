@@ -107,30 +107,30 @@ impl Subscription {
     }
 
     /// What the inbox holds that is due: an item, or the end.
-    fn letter(&mut self, now: Instant) -> Option<Option<Item>> {
+    fn poll_letter(&mut self, now: Instant) -> Poll<Option<Item>> {
         if self.hub.inbox.has_news() {
             self.look_at = Some(now);
         }
         if self.look_at.is_none_or(|at| now < at) {
-            return None;
+            return Poll::Pending;
         }
         while let Some(letter) = self.hub.inbox.take(now) {
             match letter {
-                Letter::Error(error) => return Some(Some(Err(error))),
+                Letter::Error(error) => return Poll::Ready(Some(Err(error))),
                 Letter::Again(returned) => {
                     if let Some(delivery) = self.deliver_again(returned, now) {
-                        return Some(Some(Ok(delivery)));
+                        return Poll::Ready(Some(Ok(delivery)));
                     }
                 }
                 Letter::End => {
                     self.current = None;
                     self.shards.clear();
-                    return Some(None);
+                    return Poll::Ready(None);
                 }
             }
         }
         self.look_at = self.hub.inbox.next_due();
-        None
+        Poll::Pending
     }
 
     fn deliver_again(&self, returned: Returned, now: Instant) -> Option<Delivery> {
@@ -208,7 +208,7 @@ impl Stream for Subscription {
         let this = self.get_mut();
         loop {
             let now = Instant::now();
-            if let Some(letter) = this.letter(now) {
+            if let Poll::Ready(letter) = this.poll_letter(now) {
                 return Poll::Ready(letter);
             }
             if this.current.is_some() {

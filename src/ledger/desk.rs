@@ -89,7 +89,7 @@ impl Ledger {
     pub(crate) fn errand(&self, now: Instant) -> Option<Errand> {
         self.write(|state| {
             let tenure = state.tenure.as_mut()?;
-            let duty = tenure.duty(&state.tracker, now, self.hub.settings.checkpoint_interval)?;
+            let duty = tenure.duty(&state.tracker, now, &self.hub.settings)?;
             tenure.begun();
             Some(Errand { duty, held: tenure.held.clone() })
         })

@@ -164,7 +164,10 @@ impl Tenure {
     }
 
     /// The next thing to be done for this lease, if it is due.
-    pub(crate) fn duty(&self, tracker: &Tracker, now: Instant, checkpoint_interval: Duration) -> Option<Duty> {
+    ///
+    /// What is due by the middle of the next round is due now: a round that comes a little early must not put it off by
+    /// a whole one.
+    pub(crate) fn duty(&self, tracker: &Tracker, now: Instant, settings: &Settings) -> Option<Duty> {
         if self.busy || self.retry.is_some_and(|(at, _)| now < at) {
             return None;
         }
@@ -178,16 +181,17 @@ impl Tenure {
             return Some(Duty::Save(Checkpoint::ShardEnd, tracker.handed_out()));
         }
         let leaves = self.leaves(tracker, now);
+        let soon = now + settings.round() / 2;
         let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
         if let Some(mark) = unsaved
-            && (leaves || self.wanted > self.stored || now >= self.saved_at + checkpoint_interval)
+            && (leaves || self.wanted > self.stored || soon >= self.saved_at + settings.checkpoint_interval)
         {
             return Some(Duty::Save(Checkpoint::After(mark.number.clone()), mark.upto));
         }
         if leaves {
             return Some(Duty::Release);
         }
-        (now >= self.renew_at).then_some(Duty::Renew)
+        (soon >= self.renew_at).then_some(Duty::Renew)
     }
 
     /// Whether the keeper has something to do at once, not only at its next round.
