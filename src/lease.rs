@@ -162,3 +162,29 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// seen.
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write>;
 }
+
+impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        (**self).leases(consumer, stream)
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
+        (**self).take(take)
+    }
+
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        (**self).renew(held)
+    }
+
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
+        (**self).checkpoint(held, checkpoint)
+    }
+
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        (**self).release(held)
+    }
+
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
+        (**self).ask(key, seen, by)
+    }
+}
