@@ -19,7 +19,6 @@ use crate::{
     failure::{FailureKind, ServiceFailure},
     hub::Hub,
     id::ShardId,
-    keeper::within,
     lease::{Held, Lease, Take, Write},
     ledger::{Ledger, Ledgers},
     lineage::{self, Progress, Verdict},
@@ -153,7 +152,7 @@ impl Coordinator {
         }
         let hub = Arc::clone(&self.hub);
         let leases = hub.store.leases(&hub.consumer, &hub.stream);
-        let rows = match within(hub.settings.renew_interval, leases).await {
+        let rows = match hub.answer(leases).await {
             Ok(rows) => rows,
             Err(error) => return hub.report_store(None, "reading the leases", error),
         };
@@ -292,7 +291,7 @@ impl Coordinator {
     async fn take(&self, candidate: Candidate) {
         let Candidate { ledger, take, role, replays } = candidate;
         let sent_at = Instant::now();
-        let lease = match within(self.hub.settings.renew_interval, self.hub.store.take(&take)).await {
+        let lease = match self.hub.answer(self.hub.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(_)) => {
                 tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::{
-    failure::{Action, ServiceFailure, StoreError},
+    failure::{Action, FailureKind, ServiceFailure, StoreError},
     id::{SequenceNumber, ShardId},
 };
 
@@ -208,6 +208,16 @@ impl KinesisError {
             | Self::Service { .. }
             | Self::DuplicateOwner { .. }
             | Self::StreamGone { .. } => ErrorClass::Fatal,
+        }
+    }
+
+    /// What a failed call on a stream as a whole means to a caller.
+    pub(crate) fn refused(stream: &str, source: ServiceFailure) -> Self {
+        let stream = Arc::from(stream);
+        match source.kind() {
+            FailureKind::NotFound | FailureKind::NotReady => Self::Stream { stream, source },
+            FailureKind::Denied => Self::Denied { action: source.action(), stream, source },
+            _ => Self::Service { stream, source },
         }
     }
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::timeout};
 
 use crate::{
     budget::Budget,
@@ -19,7 +19,7 @@ use crate::{
     failure::StoreError,
     id::ShardId,
     inbox::Inbox,
-    lease::{LeaseKey, LeaseStore},
+    lease::{LeaseKey, LeaseStore, StoreFuture},
     life::Life,
     lock::lock,
     service::Service,
@@ -76,6 +76,13 @@ impl Hub {
 
     pub(crate) fn lease_key(&self, shard: &ShardId) -> LeaseKey {
         LeaseKey { consumer: Arc::clone(&self.consumer), stream: Arc::clone(&self.stream), shard: shard.clone() }
+    }
+
+    /// What a call on the lease store came to. It is given up after a renewal interval: a store that hangs has failed.
+    pub(crate) async fn answer<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
+        let limit = self.settings.renew_interval;
+        let late = |_| Err(StoreError::new(format!("no answer within {limit:?}")));
+        timeout(limit, call).await.unwrap_or_else(late)
     }
 
     /// Puts a failure of the lease store into the subscription's stream.

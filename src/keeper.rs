@@ -4,7 +4,7 @@
 //! There is at most one call under way for each shard, so the writes of a shard keep their order, and the newest
 //! watermark wins.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures::{
     FutureExt, StreamExt,
@@ -14,7 +14,7 @@ use futures::{
 use tokio::{
     select,
     task::JoinHandle,
-    time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{
@@ -198,23 +198,14 @@ impl Keeper {
     }
 }
 
-/// One call, given up after a renewal interval: a store that hangs has failed.
+/// One call on the store.
 async fn run(hub: &Hub, errand: &Errand) -> Result<Write, StoreError> {
     let call = match &errand.duty {
         Duty::Save(checkpoint, _) => hub.store.checkpoint(&errand.held, checkpoint),
         Duty::Release => hub.store.release(&errand.held),
         Duty::Renew => hub.store.renew(&errand.held),
     };
-    within(hub.settings.renew_interval, call).await
-}
-
-/// What a call on the store came to, or that it took too long.
-pub(crate) async fn within<T>(
-    limit: Duration,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let late = || StoreError::new(format!("no answer within {limit:?}"));
-    timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
+    hub.answer(call).await
 }
 
 async fn at(instant: Option<Instant>) {

@@ -8,6 +8,7 @@ use futures::{
 };
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
 
 use crate::{ledger::Ledger, page::Page, reader::Reader};
 
@@ -29,10 +30,11 @@ struct ReadAhead {
 
 impl ReadAhead {
     fn start(reader: Reader) -> Self {
+        let span = reader.span().clone();
         Self {
             ledger: Arc::clone(reader.ledger()),
             generation: reader.opening().generation,
-            task: AbortOnDropHandle::new(tokio::spawn(reader.next_page())),
+            task: AbortOnDropHandle::new(tokio::spawn(reader.next_page().instrument(span))),
         }
     }
 }

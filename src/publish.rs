@@ -6,7 +6,6 @@ use crate::{
     connection::Connection,
     envelope,
     error::KinesisError,
-    failure::{FailureKind, ServiceFailure},
     limits::check_stream_name,
     outgoing::{Outgoing, Published},
 };
@@ -55,18 +54,11 @@ impl Publisher {
         let data = envelope::encode(&record.headers, record.payload.clone())?;
         record.check(&data)?;
         let service = self.connection.service()?;
-        let put = service.put(stream, &record.partition_key, data).await.map_err(|failure| refused(stream, failure))?;
+        let put = service
+            .put(stream, &record.partition_key, data)
+            .await
+            .map_err(|failure| KinesisError::refused(stream, failure))?;
         Ok(Published { shard: put.shard, sequence_number: put.sequence_number })
-    }
-}
-
-/// What a failed call on a stream as a whole means to a caller.
-pub(crate) fn refused(stream: &str, source: ServiceFailure) -> KinesisError {
-    let stream = Arc::from(stream);
-    match source.kind() {
-        FailureKind::NotFound | FailureKind::NotReady => KinesisError::Stream { stream, source },
-        FailureKind::Denied => KinesisError::Denied { action: source.action(), stream, source },
-        _ => KinesisError::Service { stream, source },
     }
 }
 

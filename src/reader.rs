@@ -6,6 +6,7 @@
 use std::{cmp, sync::Arc};
 
 use tokio::time::{Duration, Instant, sleep_until};
+use tracing::Span;
 
 use crate::{
     budget::Grant,
@@ -55,6 +56,8 @@ pub(crate) struct Reader {
     reservation: usize,
     /// A record was read under this lease, so that its row holds a place.
     marked: bool,
+    /// Says where it reads, to whatever is logged while it does.
+    span: Span,
 }
 
 /// What a step came to.
@@ -70,7 +73,10 @@ impl Reader {
     /// A reader that begins at `origin`.
     pub(crate) fn new(ledger: Arc<Ledger>, opening: Opening, origin: Origin) -> Self {
         let hub = Arc::clone(&ledger.hub);
+        let (stream, shard, epoch) = (&hub.stream, &ledger.shard, opening.epoch);
+        let span = tracing::info_span!("read", %stream, %shard, epoch);
         Self {
+            span,
             pace: Pace::new(hub.settings.reads_per_second, hub.settings.poll_interval),
             hub,
             ledger,
@@ -85,6 +91,10 @@ impl Reader {
 
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     pub(crate) fn opening(&self) -> &Opening {

@@ -16,7 +16,6 @@ use crate::{
     keeper,
     ledger::Ledgers,
     life::CloseReport,
-    publish::refused,
     service::{Described, ServiceTime, StreamStatus},
     subscription::Subscription,
 };
@@ -85,7 +84,7 @@ async fn usable(hub: &Hub) -> Result<Beginning, KinesisError> {
                     create_stream(hub, shards).await?;
                 }
             }
-            Err(failure) => return Err(refused(&hub.stream, failure)),
+            Err(failure) => return Err(KinesisError::refused(&hub.stream, failure)),
         }
         if Instant::now() >= deadline {
             return Err(stream_error(hub, "it did not become active within a minute"));
@@ -97,7 +96,7 @@ async fn usable(hub: &Hub) -> Result<Beginning, KinesisError> {
 /// Creates the stream; that somebody else just did is as good.
 async fn create_stream(hub: &Hub, shards: u32) -> Result<(), KinesisError> {
     match hub.service.create(&hub.stream, shards).await {
-        Err(failure) if failure.kind() != FailureKind::NotReady => Err(refused(&hub.stream, failure)),
+        Err(failure) if failure.kind() != FailureKind::NotReady => Err(KinesisError::refused(&hub.stream, failure)),
         _ => Ok(()),
     }
 }
