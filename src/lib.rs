@@ -15,6 +15,9 @@ mod failure;
 mod hub;
 mod id;
 mod inbox;
+#[cfg(test)]
+#[path = "../tests/inside/mod.rs"]
+mod inside;
 mod keeper;
 mod lease;
 mod ledger;

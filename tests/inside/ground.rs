@@ -1,0 +1,219 @@
+//! Instances, and short words for what tests do with them.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use tokio::time::{Duration, Instant, timeout};
+
+use super::{
+    kinesis::Kinesis,
+    script::{Fault, Rule},
+    table::Table,
+    wire::Wire,
+};
+use crate::{
+    delivery::Delivery,
+    error::KinesisError,
+    hub::{Hub, Identity},
+    lease::{Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Take},
+    lock::lock,
+    position::KinesisPosition,
+    service::Service,
+    start,
+    stream::KinesisStream,
+    subscription::Subscription,
+};
+
+const CONSUMER: &str = "test";
+const STREAM: &str = "s";
+
+/// Longer than anything that a test waits for.
+const LONG: Duration = Duration::from_hours(1);
+
+/// A stream and a lease table, shared by instances.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) kinesis: Arc<Kinesis>,
+    rows: MemoryLeaseStore,
+    start: Instant,
+}
+
+impl Ground {
+    pub(crate) fn new(shards: &[&str]) -> Self {
+        let kinesis = Arc::new(Kinesis::new(shards));
+        Self { kinesis, rows: MemoryLeaseStore::new(), start: Instant::now() }
+    }
+
+    /// An instance that calls itself so.
+    pub(crate) fn instance(&self, owner: &str) -> Instance {
+        let (wire, table) = (Arc::new(Wire::new(&self.kinesis)), Arc::new(Table::new(&self.rows)));
+        Instance { owner: owner.into(), wire, table }
+    }
+
+    /// Time since the start, in milliseconds.
+    pub(crate) fn millis(&self) -> u128 {
+        self.start.elapsed().as_millis()
+    }
+
+    /// The lease row of a shard.
+    pub(crate) async fn row(&self, shard: &str) -> Option<Lease> {
+        let rows = self.rows.leases(CONSUMER, STREAM).await.unwrap();
+        rows.into_iter().find(|row| row.key.shard.as_str() == shard)
+    }
+
+    /// The checkpoint in the row of a shard, as text; empty if there is none.
+    pub(crate) async fn checkpoint(&self, shard: &str) -> String {
+        let row = self.row(shard).await;
+        row.and_then(|row| row.checkpoint).map(|checkpoint| checkpoint.to_string()).unwrap_or_default()
+    }
+
+    /// The owner of a shard; empty if there is none.
+    pub(crate) async fn owner(&self, shard: &str) -> String {
+        self.row(shard).await.and_then(|row| row.owner).map(|owner| owner.to_string()).unwrap_or_default()
+    }
+
+    /// Takes a lease as somebody else, whoever holds it.
+    pub(crate) async fn steal(&self, shard: &str, owner: &str) {
+        let key = LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: shard.into() };
+        let seen = self.row(shard).await.map(|row| row.seen());
+        let take = Take { key, owner: owner.into(), seen, parents: Vec::new(), stream_created: None };
+        self.rows.take(&take).await.unwrap();
+    }
+}
+
+/// One process that uses the library.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    owner: Arc<str>,
+    pub(crate) wire: Arc<Wire>,
+    pub(crate) table: Arc<Table>,
+}
+
+impl Instance {
+    pub(crate) async fn subscribe(&self, stream: KinesisStream) -> Subscription {
+        start::start(self.hub(stream)).await.unwrap()
+    }
+
+    pub(crate) fn hub(&self, stream: KinesisStream) -> Arc<Hub> {
+        let (name, settings) = stream.checked().unwrap();
+        let identity = Identity { consumer: CONSUMER.into(), stream: name.into(), owner: Arc::clone(&self.owner) };
+        Hub::new(identity, settings, Arc::clone(&self.wire) as Arc<dyn Service>, Arc::clone(&self.table) as Arc<_>)
+    }
+
+    /// The process dies: nothing that it still does reaches the lease table.
+    pub(crate) fn die(&self, subscription: Subscription) {
+        self.table.script.plan(Rule::everything(), Fault::Hang);
+        drop(subscription);
+    }
+}
+
+/// The stream of the ground, from the tip.
+pub(crate) fn latest() -> KinesisStream {
+    KinesisStream::new(STREAM)
+}
+
+/// The stream of the ground, from its oldest record if the consumer is new.
+pub(crate) fn horizon() -> KinesisStream {
+    latest().initial_position(KinesisPosition::horizon())
+}
+
+/// The next item, which is a record.
+pub(crate) async fn next(subscription: &mut Subscription) -> Delivery {
+    match item(subscription).await {
+        Some(Ok(delivery)) => delivery,
+        other => panic!("no record but {other:?}"),
+    }
+}
+
+/// The next item, which is an error.
+pub(crate) async fn error(subscription: &mut Subscription) -> KinesisError {
+    match item(subscription).await {
+        Some(Err(error)) => error,
+        other => panic!("no error but {other:?}"),
+    }
+}
+
+/// The next item or the end.
+pub(crate) async fn item(subscription: &mut Subscription) -> Option<Result<Delivery, KinesisError>> {
+    timeout(LONG, subscription.next()).await.expect("an item comes within an hour")
+}
+
+/// The next records.
+pub(crate) async fn take(subscription: &mut Subscription, count: usize) -> Vec<Delivery> {
+    let mut taken = Vec::with_capacity(count);
+    for _ in 0..count {
+        taken.push(next(subscription).await);
+    }
+    taken
+}
+
+/// All records that come within this time; no errors do.
+pub(crate) async fn within(subscription: &mut Subscription, time: Duration) -> Vec<Delivery> {
+    let until = Instant::now() + time;
+    let mut taken = Vec::new();
+    while let Ok(item) = tokio::time::timeout_at(until, subscription.next()).await {
+        taken.push(item.expect("the stream goes on").unwrap());
+    }
+    taken
+}
+
+/// The names of records.
+pub(crate) fn names(deliveries: &[Delivery]) -> Vec<&str> {
+    deliveries.iter().map(name).collect()
+}
+
+/// The name of a record.
+pub(crate) fn name(delivery: &Delivery) -> &str {
+    delivery.sequence_number().as_str()
+}
+
+/// So many names in order, as in `a3`, `a4`.
+pub(crate) fn range(shard: &str, range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|index| format!("{shard}{index}")).collect()
+}
+
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(crate) fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Keeps the warnings and errors that are logged while it lives, as text.
+pub(crate) struct Logged {
+    lines: Arc<std::sync::Mutex<Vec<u8>>>,
+    _guard: tracing::subscriber::DefaultGuard,
+}
+
+impl Logged {
+    pub(crate) fn new() -> Self {
+        let lines: Arc<std::sync::Mutex<Vec<u8>>> = Arc::default();
+        let writer = Arc::clone(&lines);
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_ansi(false)
+            .with_writer(move || Lines(Arc::clone(&writer)))
+            .finish();
+        Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// The lines that hold this text.
+    pub(crate) fn with(&self, text: &str) -> Vec<String> {
+        let all = String::from_utf8(lock(&self.lines).clone()).unwrap();
+        all.lines().filter(|line| line.contains(text)).map(ToOwned::to_owned).collect()
+    }
+}
+
+struct Lines(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        lock(&self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

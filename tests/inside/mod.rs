@@ -1,0 +1,21 @@
+//! The ground for everything that time drives: instances of the library on a model of a stream, under tokio's paused
+//! clock, without sockets and without luck.
+//!
+//! - [`kinesis`]: the stream, shared by all instances,
+//! - [`wire`] and [`table`]: what one instance sees of the service and of the lease store, each behind a [`script`] of
+//!   faults and with a log of its calls,
+//! - [`ground`]: instances, and short words for what tests do with them,
+//! - the rest: one file for each area of promises.
+//!
+//! It is part of the crate, in tests only, because it stands in for private traits.
+
+mod ground;
+mod kinesis;
+mod script;
+mod table;
+mod wire;
+
+mod expiry;
+mod failing;
+mod opening;
+mod pacing;

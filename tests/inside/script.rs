@@ -1,0 +1,157 @@
+//! Which calls go wrong, and which were made.
+
+use std::{future::pending, sync::Mutex};
+
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::{id::ShardId, lock::lock};
+
+/// What becomes of a call.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault<E> {
+    /// It fails and nothing is done.
+    Fail(E),
+    /// It fails after this long.
+    FailAfter(Duration, E),
+    /// It is done, and the caller is told that it failed.
+    LoseAnswer(E),
+    /// It is done after this long.
+    Delay(Duration),
+    /// It is never done and never answered.
+    Hang,
+}
+
+/// The calls that a fault applies to: by default the next one of its kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule<Op> {
+    op: Option<Op>,
+    shard: Option<ShardId>,
+    skip: usize,
+    times: usize,
+}
+
+impl<Op> Rule<Op> {
+    pub(crate) fn on(op: Op) -> Self {
+        Self { op: Some(op), shard: None, skip: 0, times: 1 }
+    }
+
+    /// Every call of every kind, for ever.
+    pub(crate) fn everything() -> Self {
+        Self { op: None, shard: None, skip: 0, times: usize::MAX }
+    }
+
+    pub(crate) fn of(self, shard: &str) -> Self {
+        Self { shard: Some(shard.into()), ..self }
+    }
+
+    pub(crate) fn after(self, skip: usize) -> Self {
+        Self { skip, ..self }
+    }
+
+    pub(crate) fn times(self, times: usize) -> Self {
+        Self { times, ..self }
+    }
+
+    pub(crate) fn always(self) -> Self {
+        self.times(usize::MAX)
+    }
+}
+
+/// A call that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Made<Op> {
+    /// When, after the start of the script.
+    pub(crate) at: Duration,
+    pub(crate) op: Op,
+    pub(crate) shard: Option<ShardId>,
+    pub(crate) what: String,
+}
+
+/// Rules and the log. The first rule that applies decides.
+#[derive(Debug)]
+pub(crate) struct Script<Op, E> {
+    start: Instant,
+    state: Mutex<State<Op, E>>,
+}
+
+#[derive(Debug)]
+struct State<Op, E> {
+    rules: Vec<(Rule<Op>, Fault<E>)>,
+    made: Vec<Made<Op>>,
+}
+
+impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), state: Mutex::new(State { rules: Vec::new(), made: Vec::new() }) }
+    }
+
+    pub(crate) fn plan(&self, rule: Rule<Op>, fault: Fault<E>) {
+        lock(&self.state).rules.push((rule, fault));
+    }
+
+    /// From here on everything goes well.
+    pub(crate) fn heal(&self) {
+        lock(&self.state).rules.clear();
+    }
+
+    /// The calls of one kind, of all shards.
+    pub(crate) fn made(&self, op: Op) -> Vec<Made<Op>> {
+        lock(&self.state).made.iter().filter(|made| made.op == op).cloned().collect()
+    }
+
+    /// When calls of one kind were made on one shard.
+    pub(crate) fn times(&self, op: Op, shard: &str) -> Vec<Duration> {
+        let shard = Some(ShardId::from(shard));
+        self.made(op).into_iter().filter(|made| made.shard == shard).map(|made| made.at).collect()
+    }
+
+    /// All calls on one shard, in order.
+    pub(crate) fn of(&self, shard: &str) -> Vec<Made<Op>> {
+        let shard = Some(ShardId::from(shard));
+        lock(&self.state).made.iter().filter(|made| made.shard == shard).cloned().collect()
+    }
+
+    /// Makes a call, or what its fault makes of it.
+    pub(crate) async fn play<T>(
+        &self,
+        (op, shard, what): (Op, Option<ShardId>, String),
+        act: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        match self.enter(op, shard, what) {
+            None => act.await,
+            Some(Fault::Fail(error)) => Err(error),
+            Some(Fault::FailAfter(pause, error)) => {
+                sleep(pause).await;
+                Err(error)
+            }
+            Some(Fault::LoseAnswer(error)) => {
+                act.await?;
+                Err(error)
+            }
+            Some(Fault::Delay(pause)) => {
+                sleep(pause).await;
+                act.await
+            }
+            Some(Fault::Hang) => pending().await,
+        }
+    }
+
+    fn enter(&self, op: Op, shard: Option<ShardId>, what: String) -> Option<Fault<E>> {
+        let mut state = lock(&self.state);
+        let applies = |rule: &Rule<Op>| {
+            rule.times > 0 && rule.op.is_none_or(|named| named == op) && (rule.shard.is_none() || rule.shard == shard)
+        };
+        let mut fault = None;
+        for (rule, then) in state.rules.iter_mut().filter(|(rule, _)| applies(rule)) {
+            if rule.skip > 0 {
+                rule.skip -= 1;
+            } else {
+                rule.times -= 1;
+                fault = Some(then.clone());
+                break;
+            }
+        }
+        state.made.push(Made { at: self.start.elapsed(), op, shard, what });
+        fault
+    }
+}

@@ -1,0 +1,89 @@
+//! The lease table as one instance sees it.
+
+use futures::FutureExt;
+
+use super::script::{Fault, Rule, Script};
+use crate::{
+    failure::StoreError,
+    id::ShardId,
+    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    position::Checkpoint,
+};
+
+/// The calls on a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Leases,
+    Take,
+    Renew,
+    Checkpoint,
+    Release,
+    Ask,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: MemoryLeaseStore,
+    pub(crate) script: Script<Ask, StoreError>,
+}
+
+impl Table {
+    pub(crate) fn new(rows: &MemoryLeaseStore) -> Self {
+        Self { rows: rows.clone(), script: Script::new() }
+    }
+
+    /// These calls fail, and nothing is done.
+    pub(crate) fn fail(&self, rule: Rule<Ask>) {
+        self.script.plan(rule, Fault::Fail(StoreError::new("scripted")));
+    }
+
+    /// The checkpoints that were sent for a shard.
+    pub(crate) fn checkpoints(&self, shard: &str) -> Vec<String> {
+        let of = Some(ShardId::from(shard));
+        let made = self.script.made(Ask::Checkpoint).into_iter();
+        made.filter(|made| made.shard == of).map(|made| made.what).collect()
+    }
+
+    /// What was done with one lease, in order, without renewals.
+    pub(crate) fn deeds(&self, shard: &str) -> Vec<String> {
+        let deeds = self.script.of(shard).into_iter().filter(|made| made.op != Ask::Renew);
+        deeds.map(|made| format!("{:?} {}", made.op, made.what).trim_end().to_owned()).collect()
+    }
+
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        (op, shard, what): (Ask, Option<&ShardId>, String),
+        answer: StoreFuture<'a, T>,
+    ) -> StoreFuture<'a, T> {
+        let shard = shard.cloned();
+        async move { self.script.play((op, shard, what), answer).await }.boxed()
+    }
+}
+
+impl LeaseStore for Table {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        self.call((Ask::Leases, None, String::new()), self.rows.leases(consumer, stream))
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
+        self.call((Ask::Take, Some(&take.key.shard), take.owner.to_string()), self.rows.take(take))
+    }
+
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        self.call((Ask::Renew, Some(&held.key.shard), String::new()), self.rows.renew(held))
+    }
+
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
+        let answer = self.rows.checkpoint(held, checkpoint);
+        self.call((Ask::Checkpoint, Some(&held.key.shard), checkpoint.to_string()), answer)
+    }
+
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        self.call((Ask::Release, Some(&held.key.shard), String::new()), self.rows.release(held))
+    }
+
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
+        self.call((Ask::Ask, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
+    }
+}

@@ -1,0 +1,83 @@
+//! The service as one instance sees it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+
+use super::{
+    kinesis::{Kinesis, shard_of},
+    script::{Fault, Made, Rule, Script},
+};
+use crate::{
+    failure::{Action, FailureKind, ServiceFailure},
+    id::ShardId,
+    position::Origin,
+    service::{Call, Described, Fetched, ListedPage, Listing, Placed, Put, Service},
+};
+
+pub(crate) use crate::failure::Action as Op;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    kinesis: Arc<Kinesis>,
+    pub(crate) script: Script<Action, FailureKind>,
+}
+
+impl Wire {
+    pub(crate) fn new(kinesis: &Arc<Kinesis>) -> Self {
+        Self { kinesis: Arc::clone(kinesis), script: Script::new() }
+    }
+
+    /// These calls fail, and nothing is done.
+    pub(crate) fn fail(&self, rule: Rule<Action>, kind: FailureKind) {
+        self.script.plan(rule, Fault::Fail(kind));
+    }
+
+    /// The places at which iterators were asked for on a shard.
+    pub(crate) fn places(&self, shard: &str) -> Vec<String> {
+        let places = |made: Made<Op>| (made.op == Op::GetShardIterator).then_some(made.what);
+        self.script.of(shard).into_iter().filter_map(places).collect()
+    }
+
+    fn call<'a, T: Send + 'a>(
+        &'a self,
+        (op, shard, what): (Op, Option<ShardId>, String),
+        act: impl FnOnce(&Kinesis) -> Result<T, FailureKind> + Send + 'a,
+    ) -> Call<'a, T> {
+        let answer = async move {
+            let answer = self.script.play((op, shard, what), async { act(&self.kinesis) }).await;
+            answer.map_err(|kind| ServiceFailure::new(op, kind, format!("{kind:?}")))
+        };
+        answer.boxed()
+    }
+}
+
+impl Service for Wire {
+    fn describe<'a>(&'a self, _stream: &'a str) -> Call<'a, Described> {
+        self.call((Op::DescribeStreamSummary, None, String::new()), Kinesis::describe)
+    }
+
+    fn create<'a>(&'a self, _stream: &'a str, _shards: u32) -> Call<'a, ()> {
+        self.call((Op::CreateStream, None, String::new()), |_| Err(FailureKind::Rejected))
+    }
+
+    fn list<'a>(&'a self, _from: Listing<'a>) -> Call<'a, ListedPage> {
+        self.call((Op::ListShards, None, String::new()), Kinesis::list)
+    }
+
+    fn place<'a>(&'a self, _stream: &'a str, shard: &'a ShardId, origin: &'a Origin) -> Call<'a, Placed> {
+        let what = format!("{origin:?}");
+        self.call((Op::GetShardIterator, Some(shard.clone()), what), move |kinesis| kinesis.place(shard, origin))
+    }
+
+    fn read<'a>(&'a self, iterator: &'a str, limit: u32) -> Call<'a, Fetched> {
+        let what = iterator.to_owned();
+        self.call((Op::GetRecords, Some(shard_of(iterator)), what), move |kinesis| kinesis.read(iterator, limit))
+    }
+
+    fn put<'a>(&'a self, _stream: &'a str, _key: &'a str, _data: Bytes) -> Call<'a, Put> {
+        self.call((Op::PutRecord, None, String::new()), |_| Err(FailureKind::Rejected))
+    }
+}
