@@ -133,8 +133,11 @@ impl Tenure {
         self.unread = self.unread.saturating_sub(1);
     }
 
+    /// Comes too late once the tenure is winding down: what was read and not handed out is forgotten by then.
     pub(crate) fn at_end(&mut self) {
-        self.reading = Reading::AtEnd;
+        if self.leave_at.is_none() {
+            self.reading = Reading::AtEnd;
+        }
     }
 
     /// Asks for this place to be stored as the one where the shard was opened.
