@@ -174,6 +174,10 @@ impl Tenure {
         if self.busy || self.retry.is_some_and(|(at, _)| now < at) {
             return None;
         }
+        // A store that fails to take one thing may still take a renewal: the lease does not go with what cannot be written.
+        if self.retry.is_some() && now >= self.renew_at {
+            return Some(Duty::Renew);
+        }
         if let Mark::Wanted(number) = &self.mark {
             return Some(Duty::Save(Checkpoint::At(number.clone()), 0));
         }
