@@ -129,15 +129,15 @@ impl Coordinator {
             select! {
                 biased;
                 _ = hub.life.closing() => return,
-                () = hub.agenda.notified() => self.shard_ended(),
+                () = hub.agenda.notified() => self.list_eagerly(),
                 () = sleep_until(next_round.min(self.next_listing)) => {}
             }
             self.pass().await;
         }
     }
 
-    /// Its children are listed at once.
-    fn shard_ended(&mut self) {
+    /// A shard ended, or is gone.
+    fn list_eagerly(&mut self) {
         let now = Instant::now();
         self.next_listing = now;
         self.eager_until = now + self.hub.settings.list_interval;

@@ -40,7 +40,7 @@ pub(crate) struct Hub {
     pub(crate) inbox: Inbox,
     /// To the keeper: these shards have something to be written.
     pub(crate) bell: Bell,
-    /// To the coordinator: a shard came to its end, its children may start.
+    /// To the coordinator: a shard came to its end, so that its children may start, or is gone. It lists at once.
     pub(crate) agenda: Notify,
     /// To everybody: how far the subscription is in its life.
     pub(crate) life: Life,

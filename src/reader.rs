@@ -218,10 +218,17 @@ impl Reader {
                 self.cursor = Cursor::Lost;
                 Answer::Void
             }
-            _ => {
+            kind => {
                 self.failures += 1;
                 let gives_up = self.failures >= MAX_FAILURES;
-                self.report(failure, gives_up);
+                let gone = kind == FailureKind::NotFound;
+                if gone {
+                    self.hub.agenda.notify_one();
+                }
+                // Whether it is the shard or the whole stream that is gone, a listing tells before the next attempt.
+                if !gone || self.failures > 1 {
+                    self.report(failure, gives_up);
+                }
                 if gives_up {
                     self.ledger.gave_up(self.opening.generation);
                     return Step::Stopped;
