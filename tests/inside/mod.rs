@@ -15,7 +15,11 @@ mod script;
 mod table;
 mod wire;
 
+mod closing;
 mod expiry;
 mod failing;
+mod leases;
+mod marks;
 mod opening;
 mod pacing;
+mod stores;
