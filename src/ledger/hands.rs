@@ -51,6 +51,7 @@ impl Ledger {
                 return HandOut::NotNow;
             }
             let ticket = state.tracker.hand_out(number.clone(), now);
+            state.full = None;
             match &mut state.tenure {
                 Some(tenure) => {
                     tenure.handed_out();
