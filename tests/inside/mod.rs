@@ -15,11 +15,15 @@ mod script;
 mod table;
 mod wire;
 
+mod bounds;
 mod closing;
+mod commits;
+mod drops;
 mod expiry;
 mod failing;
 mod leases;
 mod marks;
 mod opening;
 mod pacing;
+mod redelivery;
 mod stores;
