@@ -126,20 +126,18 @@ impl Reader {
 
     async fn read_on(&mut self) -> Option<Page> {
         loop {
-            self.ledger.room(self.opening.generation).await.ok()?;
-            if let Some(at) = self.pace.next_read() {
-                sleep_until(at).await;
-            }
-            let step = match &self.cursor {
+            let iterator = match &self.cursor {
                 Cursor::End => {
                     self.ledger.at_end(self.opening.generation);
                     return None;
                 }
-                Cursor::At(iterator) => {
-                    let iterator = iterator.clone();
-                    self.read(&iterator).await
-                }
-                Cursor::Lost => self.place().await,
+                Cursor::At(iterator) => Some(iterator.clone()),
+                Cursor::Lost => None,
+            };
+            self.turn().await.ok()?;
+            let step = match iterator {
+                Some(iterator) => self.read(&iterator).await,
+                None => self.place().await,
             };
             match step {
                 Step::Again => {}
@@ -147,6 +145,15 @@ impl Reader {
                 Step::Stopped => return None,
             }
         }
+    }
+
+    /// Waits until the next call may be sent: there is room for what it brings, and the pace allows it.
+    async fn turn(&self) -> Result<(), Over> {
+        self.ledger.room(self.opening.generation).await?;
+        if let Some(at) = self.pace.next_read() {
+            sleep_until(at).await;
+        }
+        Ok(())
     }
 
     /// Fetches a new iterator at the place where reading goes on (R8).
