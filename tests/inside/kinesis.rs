@@ -91,6 +91,11 @@ impl Kinesis {
         lock(&self.state).shards.insert(shard.into(), Shard { parents, ..Shard::default() });
     }
 
+    /// A shard is past its retention.
+    pub(crate) fn forget(&self, shard: &str) {
+        lock(&self.state).shards.remove(&shard.into());
+    }
+
     /// The stream is gone.
     pub(crate) fn delete(&self) {
         lock(&self.state).exists = false;
