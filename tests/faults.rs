@@ -1,0 +1,446 @@
+//! Consumers on a Kinesis that fails, waits, hangs and throttles: an emulator behind a layer of faults, which also counts
+//! the calls.
+
+use std::collections::BTreeSet;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
+use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use kinesis_stream::{
+    Action, Checkpoint, Commit, Delivery, ErrorClass, FailureKind, KinesisBroker, KinesisError, KinesisPosition,
+    LeaseStore, MemoryLeaseStore, Outgoing, ShardState, Subscription, Take, Write, commit_all,
+};
+use kinesis_stream_support::{AwsError, Emulator, Op};
+use tokio::time::{Duration, Instant, sleep};
+
+mod wire;
+
+use self::wire::{
+    PATIENCE, eventually, instance, item, quick, reading, record, records, rows, seal, text, texts, up_to_seals,
+};
+
+const STREAM: &str = "stream";
+const SHARD: &str = "shardId-000000000000";
+const OTHER: &str = "shardId-000000000001";
+
+async fn kinesis(shards: u32) -> Emulator {
+    let kinesis = Emulator::start();
+    kinesis.create_stream(STREAM, shards).await;
+    kinesis
+}
+
+fn numbered(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|i| i.to_string()).collect()
+}
+
+async fn fill(kinesis: &Emulator, range: std::ops::Range<usize>) {
+    kinesis.put_all(STREAM, numbered(range).into_iter().map(|text| ("key", text))).await;
+}
+
+/// What the subscription of these tests counts of a shard.
+fn reads(subscription: &Subscription) -> u64 {
+    subscription.stats().shards[0].reads
+}
+
+// E1, R7
+#[tokio::test]
+async fn a_shard_sees_five_reads_in_any_second_at_most_however_much_there_is_to_read() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, 0..1_000).await;
+    // A throttle and an outage in the middle: what the SDK repeats would count as well.
+    kinesis.faults().on(Op::GetRecords).nth(4).fail(AwsError::THROTTLED);
+    kinesis.faults().on(Op::GetRecords).nth(7).fail(AwsError::INTERNAL_FAILURE);
+    kinesis.faults().on(Op::GetRecords).nth(8).fail(AwsError::UNAVAILABLE);
+    let hungry = quick(STREAM).read_limit(50).reads_per_second(5);
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), hungry).await;
+    let mut said = Vec::new();
+    while said.len() < 1_000 {
+        match item(&mut subscription).await.unwrap() {
+            Ok(delivery) => {
+                said.push(text(&delivery));
+                delivery.ack();
+            }
+            Err(error) => assert_eq!(error.class(), ErrorClass::Transient),
+        }
+    }
+    assert_eq!(said, numbered(0..1_000));
+    assert!(kinesis.faults().count(Op::GetRecords) >= 23);
+    assert_eq!(kinesis.faults().busiest_second(Op::GetRecords, SHARD), 5);
+}
+
+// E2, R9
+#[tokio::test]
+async fn throttled_reads_are_repeated_in_silence_with_the_same_iterator() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, 0..3).await;
+    kinesis.faults().on(Op::GetRecords).first(3).fail(AwsError::THROTTLED);
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), quick(STREAM)).await;
+    assert_eq!(texts(&records(&mut subscription, 3).await), numbered(0..3));
+    let stats = &subscription.stats().shards[0];
+    assert_eq!((stats.throttles, stats.last_error.is_none()), (3, true));
+    let iterators = kinesis.faults().calls(Op::GetRecords).into_iter().take(4);
+    let iterators: BTreeSet<String> = iterators.map(|call| call.body()["ShardIterator"].to_string()).collect();
+    assert_eq!((iterators.len(), kinesis.faults().count(Op::GetShardIterator)), (1, 1));
+}
+
+// E2, R9
+#[tokio::test]
+async fn a_throttled_read_waits_one_poll_interval() {
+    let kinesis = kinesis(1).await;
+    kinesis.faults().on(Op::GetRecords).first(3).fail(AwsError::LIMIT_EXCEEDED);
+    let poll = Duration::from_millis(300);
+    let subscription = reading(&kinesis, &MemoryLeaseStore::new(), quick(STREAM).poll_interval(poll)).await;
+    kinesis.faults().called(Op::GetRecords, 4).await;
+    let calls = kinesis.faults().calls(Op::GetRecords);
+    for pair in calls.windows(2) {
+        let pause = pair[1].at() - pair[0].at();
+        assert!(pause >= poll, "{pause:?}");
+    }
+    drop(subscription);
+}
+
+// E4, R7
+#[tokio::test]
+async fn an_idle_shard_is_read_once_in_a_poll_interval() {
+    let kinesis = kinesis(1).await;
+    let poll = Duration::from_millis(200);
+    let subscription = reading(&kinesis, &MemoryLeaseStore::new(), quick(STREAM).poll_interval(poll)).await;
+    // Nobody polls the subscription: an idle shard is read nevertheless.
+    kinesis.faults().called(Op::GetRecords, 16).await;
+    let calls = kinesis.faults().calls(Op::GetRecords);
+    let took = calls[15].at() - calls[0].at();
+    assert!(took >= 15 * poll, "sixteen reads in {took:?}");
+    assert!(calls.windows(2).all(|pair| pair[1].at() - pair[0].at() >= poll));
+    assert_eq!(kinesis.faults().count(Op::GetShardIterator), 1);
+    drop(subscription);
+}
+
+// E5, R8
+#[tokio::test]
+async fn nothing_is_lost_or_repeated_when_the_user_pauses_longer_than_an_iterator_lives() {
+    let kinesis = Emulator::builder().iterator_seconds(1).start();
+    kinesis.create_stream(STREAM, 1).await;
+    fill(&kinesis, 0..40).await;
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), quick(STREAM).read_limit(5)).await;
+    let mut said = texts(&records(&mut subscription, 3).await.into_iter().inspect(|_| ()).collect::<Vec<_>>());
+    sleep(Duration::from_millis(2_500)).await;
+    while said.len() < 40 {
+        let delivery = record(&mut subscription).await;
+        if delivery.attempt() == 1 {
+            said.push(text(&delivery));
+        }
+        delivery.ack();
+    }
+    assert_eq!(said, numbered(0..40));
+    assert!(kinesis.faults().count(Op::GetShardIterator) >= 2, "the iterator expired");
+}
+
+// A10, R8
+#[tokio::test]
+async fn an_iterator_that_expires_behind_unsettled_records_brings_exactly_what_is_new() {
+    let kinesis = Emulator::builder().iterator_seconds(1).start();
+    kinesis.create_stream(STREAM, 1).await;
+    fill(&kinesis, 0..10).await;
+    let slow = quick(STREAM).poll_interval(Duration::from_millis(1_500));
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), slow).await;
+    let held = records(&mut subscription, 10).await;
+    // The read after the next pause finds its iterator expired.
+    kinesis.faults().called(Op::GetShardIterator, 2).await;
+    fill(&kinesis, 10..11).await;
+    let seals = seal(&kinesis, STREAM).await;
+    assert_eq!(up_to_seals(&mut subscription, seals).await, ["10"]);
+    assert_eq!(commit_all(held).await.unwrap(), Commit::Stored);
+}
+
+// R8, E7
+#[tokio::test]
+async fn an_iterator_at_the_tip_that_expires_before_anything_was_read_skips_nothing() {
+    let kinesis = kinesis(1).await;
+    let expired = kinesis.faults().on(Op::GetRecords).fail(AwsError::EXPIRED_ITERATOR);
+    let at_tip = quick(STREAM).initial_position(KinesisPosition::latest());
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), at_tip).await;
+    fill(&kinesis, 0..3).await;
+    kinesis.faults().called(Op::GetShardIterator, 3).await;
+    expired.lift();
+    assert_eq!(texts(&records(&mut subscription, 3).await), numbered(0..3));
+}
+
+// L5
+#[tokio::test]
+async fn a_shard_whose_first_iterator_failed_opens_at_the_moment_of_subscribing() {
+    let kinesis = kinesis(1).await;
+    // The SDK tries three times.
+    kinesis.faults().on(Op::GetShardIterator).first(3).fail(AwsError::INTERNAL_FAILURE);
+    let at_tip = quick(STREAM).initial_position(KinesisPosition::latest());
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), at_tip).await;
+    fill(&kinesis, 0..3).await;
+    let error = item(&mut subscription).await.unwrap().unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transient);
+    let KinesisError::Read { shard, failures: 1, gave_up: false, source, .. } = error else { panic!("{error}") };
+    assert_eq!((shard.as_str(), source.action()), (SHARD, Action::GetShardIterator));
+    assert_eq!(texts(&records(&mut subscription, 3).await), numbered(0..3));
+}
+
+// E8, X1, X2
+#[tokio::test]
+async fn a_tolerant_pipeline_goes_on_through_an_outage_a_throttle_and_a_lost_lease() {
+    let kinesis = kinesis(1).await;
+    let store = MemoryLeaseStore::new();
+    let mut subscription = reading(&kinesis, &store, quick(STREAM)).await.tolerant();
+    let stats = subscription.get_ref().stats_handle();
+    let mut next = async || -> Result<Delivery, KinesisError> {
+        Ok(subscription.try_next().await?.expect("the stream has not ended"))
+    };
+
+    fill(&kinesis, 0..1).await;
+    let first = next().await.unwrap();
+    assert_eq!((text(&first).as_str(), first.epoch()), ("0", 1));
+    assert_eq!(first.commit().await.unwrap(), Commit::Stored);
+
+    let met = kinesis.faults().count(Op::GetRecords);
+    kinesis.faults().on(Op::GetRecords).nth(1).fail(AwsError::INTERNAL_FAILURE);
+    kinesis.faults().on(Op::GetRecords).nth(2).fail(AwsError::THROTTLED);
+    kinesis.faults().called(Op::GetRecords, met + 3).await;
+    fill(&kinesis, 1..2).await;
+    let second = next().await.unwrap();
+    assert_eq!(text(&second), "1");
+
+    // Somebody else takes the shard, reads nothing, and dies.
+    let row = rows(&store, STREAM).await.remove(SHARD).unwrap();
+    let seen = Some(row.seen());
+    let theft = Take { key: row.key, owner: "thief".into(), seen, parents: row.parents, stream_created: None };
+    let stolen = steal(&store, theft).await;
+    eventually("the theft is noticed", async || stats.snapshot().shards[0].state == ShardState::Released).await;
+    fill(&kinesis, 2..3).await;
+    let again = next().await.unwrap();
+    assert_eq!((text(&again).as_str(), again.epoch(), again.attempt()), ("1", stolen + 1, 1));
+    assert_eq!(second.commit().await.unwrap(), Commit::Superseded);
+    assert_eq!(again.commit().await.unwrap(), Commit::Stored);
+    let last = next().await.unwrap();
+    assert_eq!(text(&last), "2");
+    assert_eq!(last.commit().await.unwrap(), Commit::Stored);
+}
+
+/// Takes a lease away from its holder, who may renew it at the same moment. Tells the new epoch.
+async fn steal(store: &MemoryLeaseStore, mut theft: Take) -> u64 {
+    loop {
+        match store.take(&theft).await.unwrap() {
+            Write::Applied(lease) => return lease.epoch,
+            Write::Refused(row) => theft.seen = row.map(|row| row.seen()),
+        }
+    }
+}
+
+/// The configuration of somebody who is impatient.
+fn impatient(kinesis: &Emulator, attempt: Duration) -> SdkConfig {
+    let keys = Credentials::new("test", "test", None, None, "test");
+    SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::from_static("us-east-1"))
+        .credentials_provider(SharedCredentialsProvider::new(keys))
+        .endpoint_url(kinesis.endpoint())
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(attempt).build())
+        .build()
+}
+
+// D7, R10
+#[tokio::test]
+async fn a_read_that_is_never_answered_is_given_up_and_repeated_while_the_lease_stays() {
+    let kinesis = kinesis(2).await;
+    for (shard, record) in [(SHARD, "hung"), (OTHER, "other")] {
+        kinesis.put_to_shard(STREAM, shard, "key", record).await;
+    }
+    let hung = kinesis.faults().on(Op::GetRecords).shard(SHARD).first(1).hang();
+    let store = MemoryLeaseStore::new();
+    let broker = KinesisBroker::from_config(impatient(&kinesis, Duration::from_secs(2))).lease_store(store.clone());
+    let broker = broker.connect().await.unwrap();
+    let mut subscription = broker.subscribe(quick(STREAM)).await.unwrap();
+
+    let other = record(&mut subscription).await;
+    assert_eq!(text(&other), "other");
+    assert_eq!(other.commit().await.unwrap(), Commit::Stored);
+    let error = item(&mut subscription).await.unwrap().unwrap_err();
+    let KinesisError::Read { shard, failures: 1, gave_up: false, source, .. } = error else { panic!("{error}") };
+    assert_eq!((shard.as_str(), source.kind(), source.action()), (SHARD, FailureKind::Unreachable, Action::GetRecords));
+    assert_eq!(text(&record(&mut subscription).await), "hung");
+    assert_eq!(hung.hits(), 1);
+    let rows = rows(&store, STREAM).await;
+    assert!(rows.values().all(|row| row.epoch == 1 && row.owner.is_some()), "{rows:?}");
+}
+
+// R10, R13
+#[tokio::test]
+async fn after_eleven_failures_the_reader_gives_up_and_the_next_one_begins_where_it_began() {
+    let kinesis = kinesis(1).await;
+    let store = MemoryLeaseStore::new();
+    let at_tip = quick(STREAM).initial_position(KinesisPosition::latest()).drain_timeout(Duration::ZERO);
+    let outage = kinesis.faults().on(Op::GetRecords).fail(AwsError::INTERNAL_FAILURE);
+    let mut subscription = reading(&kinesis, &store, at_tip).await;
+    fill(&kinesis, 0..2).await;
+    for n in 1..=11 {
+        let error = item(&mut subscription).await.unwrap().unwrap_err();
+        let KinesisError::Read { failures, gave_up, .. } = error else { panic!("{error}") };
+        assert_eq!((failures, gave_up), (n, n == 11));
+    }
+    outage.lift();
+    let taken = records(&mut subscription, 2).await;
+    assert_eq!(texts(&taken), numbered(0..2));
+    assert!(taken.iter().all(|delivery| delivery.epoch() == 2));
+}
+
+// D19, A5
+#[tokio::test]
+async fn a_record_that_is_held_for_ever_stops_its_shard_at_the_bound_and_no_other() {
+    let kinesis = kinesis(2).await;
+    for i in 0..30 {
+        kinesis.put_to_shard(STREAM, SHARD, "key", format!("held {i}")).await;
+        kinesis.put_to_shard(STREAM, OTHER, "key", format!("free {i}")).await;
+    }
+    let bounded = quick(STREAM).max_in_flight(10).read_limit(7);
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), bounded).await;
+    let (mut held, mut free) = (Vec::new(), 0);
+    while held.len() < 10 || free < 30 {
+        let delivery = record(&mut subscription).await;
+        if delivery.shard().as_str() == SHARD {
+            held.push(delivery);
+        } else {
+            assert_eq!(text(&delivery), format!("free {free}"));
+            free += 1;
+            delivery.ack();
+        }
+    }
+    // The other shard goes on; not one more record of this one comes.
+    for i in 30..60 {
+        kinesis.put_to_shard(STREAM, OTHER, "key", format!("free {i}")).await;
+        let delivery = record(&mut subscription).await;
+        assert_eq!(text(&delivery), format!("free {i}"));
+        delivery.ack();
+    }
+    assert!(subscription.next().now_or_never().is_none());
+    let stats = subscription.stats();
+    let stands = stats.shards.iter().find(|stats| stats.shard.as_str() == SHARD).unwrap();
+    assert_eq!((stands.in_flight, &stands.oldest.as_ref().unwrap().0), (10, held[0].sequence_number()));
+
+    // One is settled, one comes.
+    held.pop().unwrap().ack();
+    assert_eq!(text(&record(&mut subscription).await), "held 10");
+    held.into_iter().for_each(Delivery::ack);
+    for i in 11..30 {
+        let delivery = record(&mut subscription).await;
+        assert_eq!(text(&delivery), format!("held {i}"));
+        delivery.ack();
+    }
+}
+
+// P1
+#[tokio::test]
+async fn a_put_whose_answer_is_lost_is_repeated_and_answers_with_the_record_that_counts() {
+    let kinesis = kinesis(1).await;
+    kinesis.faults().on(Op::PutRecord).first(1).apply_then_fail(AwsError::INTERNAL_FAILURE);
+    let broker = instance(&kinesis, &MemoryLeaseStore::new()).await;
+    let published = broker.publisher().publish(STREAM, Outgoing::new("key", "payload")).await.unwrap();
+    // At least once: the record lies there twice.
+    let stored = kinesis.records(STREAM, SHARD).await;
+    assert_eq!(stored.len(), 2);
+    assert_eq!(stored[1].sequence_number, published.sequence_number().as_str());
+}
+
+// L4
+#[tokio::test]
+async fn a_stream_is_created_once_though_the_answer_is_lost() {
+    let kinesis = Emulator::start();
+    kinesis.faults().on(Op::CreateStream).first(1).apply_then_fail(AwsError::INTERNAL_FAILURE);
+    let creating = quick(STREAM).create_if_missing(2);
+    let subscription = reading(&kinesis, &MemoryLeaseStore::new(), creating).await;
+    assert_eq!((kinesis.shards(STREAM).await.len(), subscription.stats().shards.len()), (2, 2));
+}
+
+// L5, X1
+#[tokio::test]
+async fn a_first_listing_that_fails_comes_out_of_the_stream_and_loses_nothing() {
+    let kinesis = kinesis(1).await;
+    kinesis.faults().on(Op::ListShards).first(3).fail(AwsError::INTERNAL_FAILURE);
+    let at_tip = quick(STREAM).initial_position(KinesisPosition::latest());
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), at_tip).await;
+    fill(&kinesis, 0..2).await;
+    let error = item(&mut subscription).await.unwrap().unwrap_err();
+    assert!(matches!(error, KinesisError::List { .. }) && error.class() == ErrorClass::Transient, "{error}");
+    assert_eq!(texts(&records(&mut subscription, 2).await), numbered(0..2));
+}
+
+// H2
+#[tokio::test]
+async fn the_last_page_of_a_shard_may_hold_records() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, 0..3).await;
+    kinesis.split(STREAM, SHARD).await;
+    kinesis
+        .faults()
+        .on(Op::GetRecords)
+        .shard(SHARD)
+        .edit(|answer| answer["NextShardIterator"] = serde_json::Value::Null);
+    let store = MemoryLeaseStore::new();
+    let mut subscription = reading(&kinesis, &store, quick(STREAM)).await;
+    let taken = records(&mut subscription, 3).await;
+    assert_eq!(texts(&taken), numbered(0..3));
+    assert!(matches!(rows(&store, STREAM).await[SHARD].checkpoint, Some(Checkpoint::At(_))));
+    assert_eq!(commit_all(taken).await.unwrap(), Commit::Stored);
+    let ended = async || rows(&store, STREAM).await[SHARD].checkpoint == Some(Checkpoint::ShardEnd);
+    eventually("the end is stored", ended).await;
+    eventually("the children are read", async || rows(&store, STREAM).await.len() == 3).await;
+}
+
+// H2
+#[tokio::test]
+async fn the_rest_of_a_last_page_is_not_lost_when_the_subscription_closes_in_its_middle() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, 0..3).await;
+    kinesis.split(STREAM, SHARD).await;
+    kinesis
+        .faults()
+        .on(Op::GetRecords)
+        .shard(SHARD)
+        .edit(|answer| answer["NextShardIterator"] = serde_json::Value::Null);
+    let store = MemoryLeaseStore::new();
+    let mut first = reading(&kinesis, &store, quick(STREAM)).await;
+    record(&mut first).await.ack();
+    assert!(first.close().await.is_clean());
+    let seals = seal(&kinesis, STREAM).await;
+    let mut second = reading(&kinesis, &store, quick(STREAM)).await;
+    assert_eq!(up_to_seals(&mut second, seals).await, numbered(1..3));
+}
+
+// R7
+#[tokio::test]
+async fn a_read_asks_for_as_many_records_as_the_descriptor_says() {
+    let kinesis = kinesis(1).await;
+    for (descriptor, limit) in [(quick(STREAM), 1_000), (quick(STREAM).read_limit(7), 7)] {
+        kinesis.faults().clear();
+        let subscription = reading(&kinesis, &MemoryLeaseStore::new(), descriptor).await;
+        kinesis.faults().called(Op::GetRecords, 1).await;
+        assert_eq!(kinesis.faults().calls(Op::GetRecords)[0].body()["Limit"], limit);
+        drop(subscription);
+    }
+}
+
+// L6, L9
+#[tokio::test]
+async fn a_subscription_that_is_dropped_stops_reading_and_frees_its_shards_for_the_next_one() {
+    let kinesis = kinesis(4).await;
+    let store = MemoryLeaseStore::new();
+    // Had the leases to run out first, the second instance would wait for a minute.
+    let lasting = || quick(STREAM).lease_ttl(PATIENCE + PATIENCE);
+    let first = reading(&kinesis, &store, lasting()).await;
+    kinesis.faults().called(Op::GetRecords, 4).await;
+    drop(first);
+    eventually("leases are free", async || rows(&store, STREAM).await.values().all(|row| row.owner.is_none())).await;
+    let settled = kinesis.faults().count(Op::GetRecords);
+    let begun = Instant::now();
+    let mut second = reading(&kinesis, &store, lasting()).await;
+    let seals = seal(&kinesis, STREAM).await;
+    assert_eq!(up_to_seals(&mut second, seals).await, Vec::<String>::new());
+    assert!(begun.elapsed() < PATIENCE && kinesis.faults().count(Op::GetRecords) > settled);
+    assert!(rows(&store, STREAM).await.values().all(|row| row.epoch == 2));
+    assert!(reads(&second) > 0);
+}
