@@ -1,11 +1,8 @@
 //! One shard as a stream of pages: while the user works through one, the next is being read.
 
-use std::{panic::resume_unwind, sync::Arc};
+use std::{panic::resume_unwind, pin::Pin, sync::Arc};
 
-use futures::{
-    StreamExt,
-    stream::{BoxStream, unfold},
-};
+use futures::stream::{Stream, unfold};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
@@ -14,11 +11,13 @@ use crate::{ledger::Ledger, page::Page, reader::Reader};
 
 /// Pages in the order of their shard, each with the books into which its records are entered. It ends when the shard
 /// is at its end, its reader gave up, or its lease is over.
-pub(crate) type Pages = BoxStream<'static, (Arc<Ledger>, Page)>;
+///
+/// It is `Sync`, so that futures that borrow a subscription may go to other threads.
+pub(crate) type Pages = Pin<Box<dyn Stream<Item = (Arc<Ledger>, Page)> + Send + Sync>>;
 
 /// Begins to read at once, and hands pages over as the shard has room for their records.
 pub(crate) fn pages(reader: Reader) -> Pages {
-    unfold(ReadAhead::start(reader), step).boxed()
+    Box::pin(unfold(ReadAhead::start(reader), step))
 }
 
 /// The read that runs while a page is worked through. It goes with whoever holds this.

@@ -1,0 +1,88 @@
+//! What may go to other tasks and threads: every public type, stream and future, told by the compiler.
+
+use std::{error::Error, fmt::Debug, sync::Arc};
+
+use bytes::Bytes;
+use futures::Stream;
+use kinesis_stream::{
+    Acker, Action, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery, ErrorClass, FailureKind,
+    Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
+    MemoryLeaseStore, OnDrop, OpenShard, Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure,
+    ShardId, ShardState, ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant,
+    TryMapError, Write, commit_all,
+};
+
+fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
+fn cloned<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
+fn error<T: Error + Send + Sync + Unpin + 'static>() {}
+fn stream<T: Stream + Send + Unpin + Debug + 'static>() {}
+
+/// A future that may be spawned.
+fn spawned<F: Future + Send + 'static>(make: impl FnOnce() -> F) {
+    drop(make);
+}
+
+/// A future that borrows and may cross threads.
+fn sent<F: Future + Send>(make: impl FnOnce() -> F) {
+    drop(make);
+}
+
+// X3
+#[test]
+fn every_type_may_go_to_another_thread() {
+    cloned::<KinesisBroker>();
+    value::<ConnectedKinesisBroker>();
+    cloned::<Publisher>();
+    cloned::<KinesisStream>();
+    cloned::<KinesisPosition>();
+    cloned::<OnDrop>();
+    value::<Delivery>();
+    value::<Delivery<Vec<String>>>();
+    value::<Acker>();
+    cloned::<Closer>();
+    cloned::<StatsHandle>();
+    cloned::<(Commit, CloseReport, OpenShard, SubscriptionStats, ShardStats, ShardState)>();
+    cloned::<(Record, Headers, ShardId, SequenceNumber, Outgoing, Published)>();
+    cloned::<(Lease, LeaseKey, Held, Take, Seen, Write, Write<Lease>, Checkpoint)>();
+    cloned::<(KinesisError, ErrorClass, ServiceFailure, FailureKind, Action, StoreError)>();
+    cloned::<(MemoryLeaseStore, Arc<dyn LeaseStore>)>();
+}
+
+// X3
+#[test]
+fn every_error_is_one() {
+    error::<KinesisError>();
+    error::<ServiceFailure>();
+    error::<StoreError>();
+    error::<TryMapError<Bytes, std::str::Utf8Error>>();
+}
+
+#[test]
+fn every_stream_may_be_polled_on_another_thread() {
+    stream::<Subscription>();
+    stream::<Tolerant>();
+    value::<Subscription>();
+    value::<Tolerant>();
+}
+
+#[test]
+fn every_future_may_be_polled_on_another_thread() {
+    fn given<T>() -> T {
+        unreachable!("these futures are named, not made")
+    }
+    spawned(|| given::<KinesisBroker>().connect());
+    spawned(|| given::<ConnectedKinesisBroker>().shutdown());
+    spawned(|| given::<Subscription>().close());
+    spawned(|| given::<Delivery>().commit());
+    spawned(|| given::<Delivery<String>>().commit());
+    spawned(|| given::<Acker>().commit());
+    spawned(|| commit_all(given::<Vec<Delivery>>()));
+    spawned(|| commit_all(given::<Vec<Acker>>()));
+    sent(|| given::<&ConnectedKinesisBroker>().subscribe("stream"));
+    sent(|| given::<&ConnectedKinesisBroker>().subscribe(given::<KinesisStream>()));
+    sent(|| given::<&Publisher>().publish("stream", given::<Outgoing>()));
+    sent(|| given::<&Closer>().close());
+    let store: fn() -> &'static dyn LeaseStore = given;
+    sent(move || store().leases("consumer", "stream"));
+    sent(move || store().renew(given()));
+}
