@@ -45,6 +45,15 @@ enum Mark {
     Stored,
 }
 
+/// A call that failed, and what it makes of the next one.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    at: Instant,
+    pause: Duration,
+    /// It was to store a checkpoint.
+    saves: bool,
+}
+
 /// One store call that the keeper is to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
@@ -91,7 +100,7 @@ pub(crate) struct Tenure {
     /// Past it another instance may hold the shard: the sending time of the last good write plus the time to live (E3).
     deadline: Instant,
     renew_at: Instant,
-    retry: Option<(Instant, Duration)>,
+    retry: Option<Retry>,
     busy: bool,
 }
 
@@ -171,11 +180,11 @@ impl Tenure {
     /// What is due by the middle of the next round is due now: a round that comes a little early must not put it off by
     /// a whole one.
     pub(crate) fn duty(&self, tracker: &Tracker, now: Instant, settings: &Settings) -> Option<Duty> {
-        if self.busy || self.retry.is_some_and(|(at, _)| now < at) {
+        if self.busy || self.retry.as_ref().is_some_and(|retry| now < retry.at) {
             return None;
         }
-        // A store that fails to take one thing may still take a renewal: the lease does not go with what cannot be written.
-        if self.retry.is_some() && now >= self.renew_at {
+        // The lease does not go with a checkpoint that cannot be written. The other way round, a checkpoint renews.
+        if self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
             return Some(Duty::Renew);
         }
         if let Mark::Wanted(number) = &self.mark {
@@ -212,7 +221,7 @@ impl Tenure {
     /// When to look for a duty again, if the keeper's rounds are too coarse for it: when a failed call may be repeated,
     /// or when the lease goes.
     pub(crate) fn look_again_at(&self) -> Option<Instant> {
-        let at = self.retry.map(|(at, _)| at).or(self.leave_at);
+        let at = self.retry.as_ref().map(|retry| retry.at).or(self.leave_at);
         at.filter(|_| !self.busy)
     }
 
@@ -244,9 +253,10 @@ impl Tenure {
     /// The call failed, or its outcome is unknown: it is repeated after a pause that grows.
     pub(crate) fn failed(&mut self, duty: &Duty, error: &StoreError, now: Instant) {
         self.busy = false;
-        let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
-        self.retry = Some((now + pause, pause));
-        if let Duty::Save(..) = duty {
+        let pause = self.retry.as_ref().map_or(FIRST_RETRY, |retry| (retry.pause * 2).min(LONGEST_RETRY));
+        let saves = matches!(duty, Duty::Save(..));
+        self.retry = Some(Retry { at: now + pause, pause, saves });
+        if saves {
             self.progress.send_modify(|progress| {
                 progress.failures += 1;
                 progress.error = Some(error.clone());
