@@ -86,7 +86,7 @@ async fn what_is_in_flight_stays_valid_for_the_drain_time_and_then_comes_again()
     assert_eq!(failed(&mut subscription).await, (11, true));
     assert_eq!(first.commit().await.unwrap(), Commit::Stored);
     let gave_up_at = 10_001;
-    sleep(millis(gave_up_at + 30_000 - 100) - millis(u64::try_from(ground.millis()).unwrap())).await;
+    ground.until(gave_up_at + 30_000 - 100).await;
     assert_eq!((ground.owner("a").await.as_str(), ground.checkpoint("a").await.as_str()), ("me", "after a0"));
     sleep(millis(1_000)).await;
     assert_eq!(ground.owner("a").await, "");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
 
 use super::{
     kinesis::Kinesis,
@@ -53,6 +53,11 @@ impl Ground {
     /// Time since the start, in milliseconds.
     pub(crate) fn millis(&self) -> u128 {
         self.start.elapsed().as_millis()
+    }
+
+    /// Waits until so many milliseconds have passed since the start.
+    pub(crate) async fn until(&self, millis: u64) {
+        sleep_until(self.start + Duration::from_millis(millis)).await;
     }
 
     /// The lease row of a shard.

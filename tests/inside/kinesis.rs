@@ -73,11 +73,15 @@ impl Kinesis {
 
     pub(crate) fn split(&self, parent: &str, children: [&str; 2]) {
         self.close(parent);
-        children.iter().for_each(|child| self.add(child, &[parent]));
+        for child in children {
+            self.add(child, &[parent]);
+        }
     }
 
     pub(crate) fn merge(&self, parents: [&str; 2], child: &str) {
-        parents.iter().for_each(|parent| self.close(parent));
+        for parent in parents {
+            self.close(parent);
+        }
         self.add(child, &parents);
     }
 
@@ -111,8 +115,8 @@ impl Kinesis {
     }
 
     /// As the `Date` of an answer tells it: in whole seconds.
-    fn date(&self) -> Option<ServiceTime> {
-        Some(ServiceTime(self.millis() / 1_000 * 1_000))
+    fn date(&self) -> ServiceTime {
+        ServiceTime(self.millis() / 1_000 * 1_000)
     }
 
     fn change<T>(&self, id: &str, change: impl FnOnce(&mut Shard, &str) -> T) -> T {
@@ -125,7 +129,7 @@ impl Kinesis {
     }
 
     pub(super) fn describe(&self) -> Answer<Described> {
-        self.existing(|_| Ok(Described { status: StreamStatus::Usable, created: Some(EPOCH), now: self.date() }))
+        self.existing(|_| Ok(Described { status: StreamStatus::Usable, created: Some(EPOCH), now: Some(self.date()) }))
     }
 
     pub(super) fn list(&self) -> Answer<ListedPage> {
@@ -154,7 +158,7 @@ impl Kinesis {
                 Origin::At(number) => find(number)?,
                 Origin::After(number) => find(number)? + 1,
             };
-            Ok(Placed { iterator: self.iterator(shard, index), now: self.date() })
+            Ok(Placed { iterator: self.iterator(shard, index), now: Some(self.date()) })
         })
     }
 

@@ -60,15 +60,14 @@ async fn the_state_of_a_shard_follows_its_life() {
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
     let records = take(&mut subscription, 2).await;
     sleep(seconds(1)).await;
-    let state = |subscription: &Subscription, of| shard(subscription, of).state;
-    assert_eq!(state(&subscription, "a"), ShardState::Ending);
-    let stats = subscription.stats_handle();
+    assert_eq!(shard(&subscription, "a").state, ShardState::Ending);
+    let watch = subscription.stats_handle();
     let closing = tokio::spawn(subscription.close());
     sleep(millis(1)).await;
-    assert!(stats.snapshot().shards.iter().all(|shard| shard.state == ShardState::Draining));
+    assert!(watch.snapshot().shards.iter().all(|shard| shard.state == ShardState::Draining));
     records.into_iter().for_each(Delivery::ack);
     closing.await.unwrap();
-    let states: Vec<_> = stats.snapshot().shards.iter().map(|shard| (shard.state, shard.epoch)).collect();
+    let states: Vec<_> = watch.snapshot().shards.iter().map(|shard| (shard.state, shard.epoch)).collect();
     assert_eq!(states, [(ShardState::Ended, None), (ShardState::Released, None)]);
 }
 

@@ -18,7 +18,7 @@ pub(crate) enum Ask {
     Renew,
     Checkpoint,
     Release,
-    Ask,
+    Want,
 }
 
 /// See the module.
@@ -84,6 +84,6 @@ impl LeaseStore for Table {
     }
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
-        self.call((Ask::Ask, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
+        self.call((Ask::Want, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
     }
 }
