@@ -107,7 +107,7 @@ impl Instance {
 
     /// The process dies: nothing that it still does reaches the lease table.
     pub(crate) fn die(&self, subscription: Subscription) {
-        self.table.script.plan(Rule::everything(), Fault::Hang);
+        self.table.script.plan_first(Rule::everything(), Fault::Hang);
         drop(subscription);
     }
 }

@@ -21,6 +21,7 @@ mod commits;
 mod drops;
 mod expiry;
 mod failing;
+mod fleet;
 mod leases;
 mod lineage;
 mod marks;

@@ -89,6 +89,11 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
         lock(&self.state).rules.push((rule, fault));
     }
 
+    /// As [`plan`](Self::plan), before all other rules.
+    pub(crate) fn plan_first(&self, rule: Rule<Op>, fault: Fault<E>) {
+        lock(&self.state).rules.insert(0, (rule, fault));
+    }
+
     /// From here on everything goes well.
     pub(crate) fn heal(&self) {
         lock(&self.state).rules.clear();
