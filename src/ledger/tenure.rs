@@ -183,8 +183,9 @@ impl Tenure {
         if self.busy || self.retry.as_ref().is_some_and(|retry| now < retry.at) {
             return None;
         }
+        let leaves = self.leaves(tracker, now);
         // The lease does not go with a checkpoint that cannot be written. The other way round, a checkpoint renews.
-        if self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
+        if !leaves && self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
             return Some(Duty::Renew);
         }
         if let Mark::Wanted(number) = &self.mark {
@@ -196,7 +197,6 @@ impl Tenure {
         if self.is_drained(tracker) {
             return Some(Duty::Save(Checkpoint::ShardEnd, tracker.handed_out()));
         }
-        let leaves = self.leaves(tracker, now);
         let soon = now + settings.round() / 2;
         let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
         if let Some(mark) = unsaved
