@@ -1,0 +1,543 @@
+//! Lease stores that are not the library's own: one that a user wrote, and ones that fail.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use futures::{FutureExt, StreamExt, future};
+use kinesis_stream::{
+    Checkpoint, Commit, Delivery, ErrorClass, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease,
+    LeaseKey, LeaseStore, MemoryLeaseStore, Seen, ShardId, StoreError, StoreFuture, Subscription, Take, Write,
+    contract::{self, LostAnswer},
+};
+use kinesis_stream_support::Emulator;
+use tokio::time::{Duration, sleep, timeout};
+
+const STREAM: &str = "stream";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store as a user would write one over a database: a table of text columns.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    rows: Arc<tokio::sync::Mutex<BTreeMap<LeaseKey, Columns>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Columns {
+    owner: String,
+    epoch: u64,
+    counter: u64,
+    checkpoint: String,
+    parents: String,
+    created: Option<i64>,
+    wanted_by: String,
+}
+
+fn to_text(checkpoint: &Checkpoint) -> Result<String, StoreError> {
+    match checkpoint {
+        Checkpoint::At(number) => Ok(format!("at {number}")),
+        Checkpoint::After(number) => Ok(format!("after {number}")),
+        Checkpoint::ShardEnd => Ok("SHARD_END".into()),
+        other => Err(StoreError::new(format!("this table cannot hold a checkpoint {other}"))),
+    }
+}
+
+fn from_text(text: &str) -> Result<Option<Checkpoint>, StoreError> {
+    match text.split_once(' ') {
+        Some(("at", number)) => Ok(Some(Checkpoint::At(number.into()))),
+        Some(("after", number)) => Ok(Some(Checkpoint::After(number.into()))),
+        None if text == "SHARD_END" => Ok(Some(Checkpoint::ShardEnd)),
+        None if text.is_empty() => Ok(None),
+        _ => Err(StoreError::new(format!("not a checkpoint: {text}"))),
+    }
+}
+
+fn name(text: &str) -> Option<Arc<str>> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+impl Columns {
+    fn lease(&self, key: &LeaseKey) -> Result<Lease, StoreError> {
+        Ok(Lease {
+            key: key.clone(),
+            owner: name(&self.owner),
+            epoch: self.epoch,
+            counter: self.counter,
+            checkpoint: from_text(&self.checkpoint)?,
+            parents: self.parents.split_whitespace().map(Into::into).collect(),
+            stream_created: self.created,
+            wanted_by: name(&self.wanted_by),
+        })
+    }
+
+    fn seen(&self) -> Seen {
+        Seen { epoch: self.epoch, counter: self.counter }
+    }
+}
+
+impl Table {
+    /// `UPDATE .. SET .. WHERE ..`, and the row as it stands if nothing was updated.
+    async fn update(
+        &self,
+        key: &LeaseKey,
+        condition: impl Fn(&Columns) -> bool,
+        set: impl FnOnce(&mut Columns),
+    ) -> Result<Write, StoreError> {
+        let mut rows = self.rows.lock().await;
+        match rows.get_mut(key) {
+            Some(row) if condition(row) => {
+                set(row);
+                row.counter += 1;
+                Ok(Write::Applied(()))
+            }
+            Some(row) => Ok(Write::Refused(Some(row.lease(key)?))),
+            None => Ok(Write::Refused(None)),
+        }
+    }
+
+    /// A slip of an operator.
+    async fn delete_everything(&self) {
+        self.rows.lock().await.clear();
+    }
+}
+
+fn holds(held: &Held) -> impl Fn(&Columns) -> bool {
+    move |row| row.owner == *held.owner && row.epoch == held.epoch
+}
+
+impl LeaseStore for Table {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        Box::pin(async move {
+            let rows = self.rows.lock().await;
+            let of = rows.iter().filter(|(key, _)| *key.consumer == *consumer && *key.stream == *stream);
+            of.map(|(key, row)| row.lease(key)).collect()
+        })
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
+        Box::pin(async move {
+            let mut rows = self.rows.lock().await;
+            let old = rows.get(&take.key);
+            if old.map(Columns::seen) != take.seen {
+                return Ok(Write::Refused(old.map(|row| row.lease(&take.key)).transpose()?));
+            }
+            let parents: Vec<&str> = take.parents.iter().map(ShardId::as_str).collect();
+            let row = Columns {
+                owner: take.owner.to_string(),
+                epoch: old.map_or(0, |row| row.epoch) + 1,
+                counter: old.map_or(0, |row| row.counter) + 1,
+                checkpoint: old.map(|row| row.checkpoint.clone()).unwrap_or_default(),
+                parents: parents.join(" "),
+                created: take.stream_created,
+                wanted_by: String::new(),
+            };
+            let lease = row.lease(&take.key)?;
+            rows.insert(take.key.clone(), row);
+            Ok(Write::Applied(lease))
+        })
+    }
+
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        Box::pin(self.update(&held.key, holds(held), |_| ()))
+    }
+
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
+        Box::pin(async move {
+            let text = to_text(checkpoint)?;
+            self.update(&held.key, holds(held), |row| row.checkpoint = text).await
+        })
+    }
+
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        Box::pin(self.update(&held.key, holds(held), |row| row.owner.clear()))
+    }
+
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
+        Box::pin(self.update(key, move |row| row.seen() == seen, |row| by.clone_into(&mut row.wanted_by)))
+    }
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Passes,
+    Fails,
+    Hangs,
+}
+
+type Judge = dyn Fn(&str, &str) -> Fate + Send + Sync;
+
+/// A store that keeps a log of what is asked of it, and of which some calls fail.
+#[derive(Clone)]
+struct Moody {
+    store: MemoryLeaseStore,
+    log: Arc<Mutex<Vec<String>>>,
+    judge: Arc<Mutex<Box<Judge>>>,
+}
+
+impl Moody {
+    fn new() -> Self {
+        let passes: Box<Judge> = Box::new(|_, _| Fate::Passes);
+        Self { store: MemoryLeaseStore::new(), log: Arc::default(), judge: Arc::new(Mutex::new(passes)) }
+    }
+
+    /// From here on this decides, by the name of the method and of the shard.
+    fn judge(&self, judge: impl Fn(&str, &str) -> Fate + Send + Sync + 'static) {
+        *self.judge.lock().unwrap() = Box::new(judge);
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn meets<'a, T: Send + 'a>(
+        &'a self,
+        method: &'static str,
+        shard: &str,
+        call: StoreFuture<'a, T>,
+    ) -> StoreFuture<'a, T> {
+        match (self.judge.lock().unwrap())(method, shard) {
+            Fate::Passes => {
+                self.log.lock().unwrap().push(method.to_owned());
+                call
+            }
+            Fate::Fails => future::err(StoreError::new("the table is too busy")).boxed(),
+            Fate::Hangs => future::pending().boxed(),
+        }
+    }
+}
+
+impl fmt::Debug for Moody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Moody")
+    }
+}
+
+impl LeaseStore for Moody {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        self.meets("leases", "", self.store.leases(consumer, stream))
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
+        self.meets("take", take.key.shard.as_str(), self.store.take(take))
+    }
+
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        self.meets("renew", held.key.shard.as_str(), self.store.renew(held))
+    }
+
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
+        self.meets("checkpoint", held.key.shard.as_str(), self.store.checkpoint(held, checkpoint))
+    }
+
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        self.meets("release", held.key.shard.as_str(), self.store.release(held))
+    }
+
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
+        self.meets("ask", key.shard.as_str(), self.store.ask(key, seen, by))
+    }
+}
+
+const SHARDS: [&str; 2] = ["shardId-000000000000", "shardId-000000000001"];
+
+async fn kinesis(shards: u32) -> Emulator {
+    let kinesis = Emulator::start();
+    kinesis.create_stream(STREAM, shards).await;
+    kinesis
+}
+
+async fn fill(kinesis: &Emulator, shard: &str, n: usize) {
+    for i in 0..n {
+        kinesis.put_to_shard(STREAM, shard, "key", i.to_string()).await;
+    }
+}
+
+fn quick() -> KinesisStream {
+    KinesisStream::new(STREAM)
+        .initial_position(KinesisPosition::horizon())
+        .poll_interval(Duration::from_millis(20))
+        .reads_per_second(1_000)
+        .checkpoint_interval(Duration::from_millis(50))
+        .renew_interval(Duration::from_millis(200))
+        .lease_ttl(Duration::from_secs(1))
+        .list_interval(Duration::from_millis(500))
+}
+
+async fn reading(kinesis: &Emulator, store: impl LeaseStore, stream: KinesisStream) -> Subscription {
+    let broker = KinesisBroker::new().endpoint(kinesis.endpoint()).test_credentials().lease_store(store);
+    broker.connect().await.unwrap().subscribe(stream).await.unwrap()
+}
+
+type Item = Result<Delivery, KinesisError>;
+
+async fn item(subscription: &mut (impl futures::Stream<Item = Item> + Unpin)) -> Item {
+    timeout(PATIENCE, subscription.next()).await.expect("an item comes").expect("the stream has not ended")
+}
+
+fn text(delivery: &Delivery) -> String {
+    String::from_utf8(delivery.payload().to_vec()).unwrap()
+}
+
+async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    let waits = async {
+        while !condition().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, waits).await.expect(what);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_the_users_own_can_keep_the_contract() {
+    contract::run(Arc::new(Table::default())).await;
+}
+
+// A3, R4
+#[tokio::test]
+async fn a_consumer_goes_on_from_the_checkpoints_of_a_store_of_the_users_own() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 6).await;
+    let table = Table::default();
+    for from in [0, 3] {
+        let mut subscription = reading(&kinesis, table.clone(), quick()).await;
+        for i in from..from + 3 {
+            let delivery = item(&mut subscription).await.unwrap();
+            assert_eq!(text(&delivery), i.to_string());
+            assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
+        }
+        assert!(subscription.close().await.is_clean());
+    }
+}
+
+// J7
+#[tokio::test]
+async fn a_table_that_was_emptied_by_hand_is_reported_and_filled_again() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 3).await;
+    let table = Table::default();
+    let mut subscription = reading(&kinesis, table.clone(), quick()).await;
+    let held = item(&mut subscription).await.unwrap();
+    table.delete_everything().await;
+    let error = loop {
+        match item(&mut subscription).await {
+            Ok(delivery) => delivery.ack(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.class(), ErrorClass::Transient);
+    assert!(matches!(error, KinesisError::LeaseLost { owner: None, epoch: 1, .. }), "{error}");
+    assert_eq!(held.commit().await.unwrap(), Commit::Superseded);
+    // Nobody knows any more how far it had come: everything since the opening comes again.
+    for i in 0..3 {
+        let delivery = item(&mut subscription).await.unwrap();
+        assert_eq!(text(&delivery), i.to_string());
+        assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
+    }
+}
+
+// E2, R13, A4
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_loses_and_repeats_nothing_whichever_it_is() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 6).await;
+    for lost in 1..=8 {
+        let memory = MemoryLeaseStore::new();
+        let store = LostAnswer::new(Arc::new(memory.clone()), lost);
+        let mut first = reading(&kinesis, store, quick()).await.tolerant();
+        for i in 0..3 {
+            let delivery = item(&mut first).await.unwrap();
+            assert_eq!(text(&delivery), i.to_string(), "with the answer of write {lost} lost");
+            assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
+        }
+        assert!(first.into_inner().close().await.is_clean());
+        let mut second = reading(&kinesis, memory, quick()).await;
+        for i in 3..6 {
+            let delivery = item(&mut second).await.unwrap();
+            assert_eq!(text(&delivery), i.to_string(), "with the answer of write {lost} lost");
+            delivery.ack();
+        }
+    }
+}
+
+// I2, L9
+#[tokio::test]
+async fn closing_writes_the_checkpoint_first_and_releases_the_lease_then() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 3).await;
+    let store = Moody::new();
+    let never = Duration::from_hours(1);
+    let mut subscription = reading(&kinesis, store.clone(), quick().checkpoint_interval(never)).await;
+    for _ in 0..3 {
+        item(&mut subscription).await.unwrap().ack();
+    }
+    subscription.close().await;
+    let mut log = store.log();
+    log.retain(|method| method != "renew" && method != "leases");
+    // The first checkpoint is the place where the shard was opened.
+    assert_eq!(log, ["take", "checkpoint", "checkpoint", "release"]);
+}
+
+// A4
+#[tokio::test]
+async fn commits_that_wait_at_the_same_time_share_a_write() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 100).await;
+    let store = Moody::new();
+    let mut subscription = reading(&kinesis, store.clone(), quick()).await;
+    let mut taken = Vec::new();
+    while taken.len() < 100 {
+        taken.push(item(&mut subscription).await.unwrap());
+    }
+    let commits = future::join_all(taken.into_iter().map(Delivery::commit)).await;
+    assert!(commits.iter().all(|commit| matches!(commit, Ok(Commit::Stored))), "{commits:?}");
+    let writes = store.log().iter().filter(|method| *method == "checkpoint").count();
+    // The place of opening, what was settled when the first of them was asked for, and the rest.
+    assert!(writes <= 3, "{writes}");
+}
+
+// B5
+#[tokio::test]
+async fn checkpoints_of_one_shard_that_cannot_be_written_do_not_stop_those_of_another() {
+    let kinesis = kinesis(2).await;
+    let store = Moody::new();
+    let mut subscription = reading(&kinesis, store.clone(), quick().lease_ttl(PATIENCE)).await;
+    for shard in SHARDS {
+        fill(&kinesis, shard, 1).await;
+        assert_eq!(item(&mut subscription).await.unwrap().commit().await.unwrap(), Commit::Stored);
+    }
+    store.judge(|method, shard| if (method, shard) == ("checkpoint", SHARDS[0]) { Fate::Fails } else { Fate::Passes });
+    fill(&kinesis, SHARDS[0], 1).await;
+    let stuck = item(&mut subscription).await.unwrap();
+    let covered = Some(Checkpoint::After(stuck.sequence_number().clone()));
+    // The error comes out of the commit, and out of the stream.
+    let error = stuck.commit().await.unwrap_err();
+    assert!(matches!(&error, KinesisError::Store { shard: Some(shard), .. } if shard.as_str() == SHARDS[0]), "{error}");
+    let error = item(&mut subscription).await.unwrap_err();
+    assert!(matches!(error, KinesisError::Store { .. }) && error.class() == ErrorClass::Transient, "{error}");
+    let mut moving = subscription.tolerant();
+    for _ in 0..3 {
+        fill(&kinesis, SHARDS[1], 1).await;
+        let delivery = item(&mut moving).await.unwrap();
+        assert_eq!(delivery.shard().as_str(), SHARDS[1]);
+        assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
+    }
+    // It is not given up: the write goes out once the store takes it.
+    store.judge(|_, _| Fate::Passes);
+    eventually("it is written", async || {
+        let rows = store.store.leases("default", STREAM).await.unwrap();
+        rows.iter().any(|row| row.key.shard.as_str() == SHARDS[0] && row.checkpoint == covered)
+    })
+    .await;
+}
+
+// D5, J3
+#[tokio::test]
+async fn a_lease_outlives_renewals_that_the_store_refuses_for_less_than_its_time_to_live() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 1).await;
+    let store = Moody::new();
+    let mut subscription = reading(&kinesis, store.clone(), quick().lease_ttl(PATIENCE)).await;
+    let held = item(&mut subscription).await.unwrap();
+    let failures = Arc::new(Mutex::new(0));
+    let counter = Arc::clone(&failures);
+    store.judge(move |method, _| {
+        let mut failures = counter.lock().unwrap();
+        if method != "renew" || *failures == 3 {
+            return Fate::Passes;
+        }
+        *failures += 1;
+        Fate::Fails
+    });
+    let error = item(&mut subscription).await.unwrap_err();
+    assert!(matches!(error, KinesisError::Store { action: "renewing the lease", .. }), "{error}");
+    eventually("it goes on", async || *failures.lock().unwrap() == 3).await;
+    assert_eq!(held.commit().await.unwrap(), Commit::Stored);
+    fill(&kinesis, SHARDS[0], 1).await;
+    assert_eq!(item(&mut subscription.tolerant()).await.unwrap().epoch(), 1);
+}
+
+// E3
+#[tokio::test]
+async fn nothing_is_handed_out_past_the_time_to_live_of_a_lease_that_cannot_be_renewed() {
+    let kinesis = kinesis(1).await;
+    let store = Moody::new();
+    let mut subscription = reading(&kinesis, store.clone(), quick()).await;
+    fill(&kinesis, SHARDS[0], 1).await;
+    let held = item(&mut subscription).await.unwrap();
+    store.judge(|method, _| if method == "leases" { Fate::Passes } else { Fate::Hangs });
+    // Past the last renewal and the time to live.
+    sleep(Duration::from_millis(1_500)).await;
+    kinesis.put_to_shard(STREAM, SHARDS[0], "key", "late").await;
+    let nothing = sleep(Duration::from_millis(500));
+    tokio::pin!(nothing);
+    loop {
+        tokio::select! {
+            item = subscription.next() => assert!(matches!(item, Some(Err(KinesisError::Store { .. }))), "{item:?}"),
+            () = &mut nothing => break,
+        }
+    }
+    // The store is back, nobody took the shard meanwhile, and it goes on.
+    store.judge(|_, _| Fate::Passes);
+    assert_eq!(held.commit().await.unwrap(), Commit::Stored);
+    assert_eq!(text(&item(&mut subscription.tolerant()).await.unwrap()), "late");
+}
+
+// L5, X1
+#[tokio::test]
+async fn a_store_that_hangs_does_not_hold_up_the_start_and_is_reported() {
+    let kinesis = kinesis(1).await;
+    let store = Moody::new();
+    store.judge(|_, _| Fate::Hangs);
+    let at_tip = quick().initial_position(KinesisPosition::latest());
+    let mut subscription = timeout(PATIENCE, reading(&kinesis, store.clone(), at_tip)).await.expect("it starts");
+    fill(&kinesis, SHARDS[0], 2).await;
+    let error = item(&mut subscription).await.unwrap_err();
+    assert!(matches!(error, KinesisError::Store { shard: None, action: "reading the leases", .. }), "{error}");
+    store.judge(|_, _| Fate::Passes);
+    let mut subscription = subscription.tolerant();
+    for i in 0..2 {
+        let delivery = item(&mut subscription).await.unwrap();
+        assert_eq!(text(&delivery), i.to_string());
+        delivery.ack();
+    }
+}
+
+// L9
+#[tokio::test]
+async fn closing_on_a_store_that_is_gone_ends_in_bounded_time_and_names_what_is_unsaved() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 1).await;
+    let store = Moody::new();
+    let descriptor = quick().drain_timeout(Duration::from_millis(100));
+    let mut subscription = reading(&kinesis, store.clone(), descriptor).await;
+    let delivery = item(&mut subscription).await.unwrap();
+    store.judge(|_, _| Fate::Fails);
+    delivery.ack();
+    let report = timeout(PATIENCE, subscription.close()).await.expect("it ends");
+    assert_eq!(report.unsaved.iter().map(ShardId::as_str).collect::<Vec<_>>(), [SHARDS[0]]);
+    assert!(!report.is_clean());
+}
+
+// D20, E4
+#[tokio::test]
+async fn of_two_instances_under_one_owner_id_one_stops_and_says_why() {
+    let kinesis = kinesis(1).await;
+    let store = MemoryLeaseStore::new();
+    let twin = async || {
+        let broker = KinesisBroker::new().endpoint(kinesis.endpoint()).test_credentials();
+        let broker = broker.lease_store(store.clone()).owner_id("twin").connect().await.unwrap();
+        broker.subscribe(quick()).await.unwrap()
+    };
+    let mut first = twin().await;
+    let mut second = twin().await;
+    let error = item(&mut first).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Fatal);
+    assert!(matches!(&error, KinesisError::DuplicateOwner { owner, epoch: 2, .. } if &**owner == "twin"), "{error}");
+    assert!(timeout(PATIENCE, first.next()).await.unwrap().is_none());
+    fill(&kinesis, SHARDS[0], 1).await;
+    let delivery = item(&mut second).await.unwrap();
+    assert_eq!((delivery.epoch(), delivery.commit().await.unwrap()), (2, Commit::Stored));
+}
