@@ -1,5 +1,7 @@
 //! Lease stores that are not the library's own: one that a user wrote, and ones that fail.
 
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -16,7 +18,7 @@ use kinesis_stream_support::Emulator;
 use tokio::time::{Duration, sleep, timeout};
 
 const STREAM: &str = "stream";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A store as a user would write one over a database: a table of text columns.
 #[derive(Clone, Debug, Default)]
@@ -281,6 +283,7 @@ fn text(delivery: &Delivery) -> String {
     String::from_utf8(delivery.payload().to_vec()).unwrap()
 }
 
+#[expect(clippy::future_not_send, reason = "it is awaited where it is called")]
 async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     let waits = async {
         while !condition().await {

@@ -1,5 +1,7 @@
 //! Whole consumers on a whole Kinesis: an emulator in this process, or the server that `KINESIS_STREAM_ENDPOINT` names.
 
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
@@ -44,8 +46,8 @@ fn numbered(prefix: &str, n: usize) -> Vec<String> {
     (0..n).map(|i| format!("{prefix} {i}")).collect()
 }
 
-fn after(delivery: &Delivery) -> Option<Checkpoint> {
-    Some(Checkpoint::After(delivery.sequence_number().clone()))
+fn after(delivery: &Delivery) -> Checkpoint {
+    Checkpoint::After(delivery.sequence_number().clone())
 }
 
 /// The state of a shard that the subscription knows.
@@ -269,7 +271,7 @@ async fn a_delivery_that_was_dropped_comes_again_after_a_restart_with_all_that_f
     for (i, delivery) in records(&mut first, 10).await.into_iter().enumerate() {
         match i {
             0..3 => {
-                covered = after(&delivery);
+                covered = Some(after(&delivery));
                 assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
             }
             3 => drop(delivery),
@@ -334,10 +336,10 @@ async fn a_replay_that_dies_half_way_goes_on_where_it_was_when_started_without_s
     assert_eq!(commit_all(records(&mut first, 10).await).await.unwrap(), Commit::Stored);
     first.close().await;
 
-    let (there, shared) = (ground.clone(), store.clone());
+    let (there, same_store) = (ground.clone(), store.clone());
     let descriptor = quick(&stream).start_at(KinesisPosition::horizon());
     then_dies(async move {
-        let mut replay = reading(&there, &shared, descriptor).await;
+        let mut replay = reading(&there, &same_store, descriptor).await;
         let mut again = records(&mut replay, 10).await;
         assert_eq!(texts(&again), numbered("record", 10));
         let unsettled = again.split_off(4);
@@ -409,7 +411,7 @@ async fn dropping_acknowledges_where_the_descriptor_says_so() {
     let store = MemoryLeaseStore::new();
     let mut subscription = reading(&ground, &store, quick(stream).ack_on_drop()).await;
     let mut taken = records(&mut subscription, 5).await;
-    let covered = after(&taken[3]);
+    let covered = Some(after(&taken[3]));
     let last = taken.pop().unwrap();
     drop(taken);
     eventually("the dropped ones are covered", async || rows(&store, stream).await[shard].checkpoint == covered).await;
@@ -433,7 +435,7 @@ async fn closing_stores_what_is_settled_then_releases_and_the_next_one_goes_on_t
     let mut first = broker.subscribe(quick(stream).checkpoint_interval(NEVER)).await.unwrap();
     let mut taken = records(&mut first, 6).await;
     let at = Some(Checkpoint::At(taken[0].sequence_number().clone()));
-    let covered = after(&taken[4]);
+    let covered = Some(after(&taken[4]));
     let held = taken.pop().unwrap();
     taken.into_iter().for_each(Delivery::ack);
     assert_eq!(rows(&store, stream).await[shard].checkpoint, at, "it is not written yet");
@@ -443,7 +445,7 @@ async fn closing_stores_what_is_settled_then_releases_and_the_next_one_goes_on_t
     assert!(closing.as_mut().now_or_never().is_none(), "a delivery is in flight");
     assert!(item(&mut first).await.is_none(), "the stream ends");
     assert!(closing.as_mut().now_or_never().is_none(), "a delivery is in flight");
-    let covered_by_held = after(&held);
+    let covered_by_held = Some(after(&held));
     assert_eq!(held.commit().await.unwrap(), Commit::Stored);
     assert!(closing.await.is_clean());
     let row = &rows(&store, stream).await[shard];
@@ -469,7 +471,7 @@ async fn closing_names_what_stayed_open_and_what_is_settled_later_is_superseded(
     let mut subscription = reading(&ground, &store, quick(stream).drain_timeout(Duration::from_millis(100))).await;
     let mut taken = records(&mut subscription, 3).await;
     let first = taken.remove(0);
-    let covered = after(&first);
+    let covered = Some(after(&first));
     first.ack();
     let report = subscription.close().await;
     assert!(!report.is_clean() && report.unsaved.is_empty(), "{report:?}");
@@ -494,8 +496,8 @@ async fn a_lease_is_kept_for_as_long_as_closing_waits_for_a_delivery() {
     let held = record(&mut closing).await;
     let mut waiting = reading(&ground, &store, quick(stream)).await;
     let closer = closing.closer();
-    let mut closed = pin!(closer.close());
-    assert!(closed.as_mut().now_or_never().is_none(), "a delivery is in flight");
+    let mut finishing = pin!(closer.close());
+    assert!(finishing.as_mut().now_or_never().is_none(), "a delivery is in flight");
     assert!(item(&mut closing).await.is_none());
 
     // Past the time to live of the lease, had it not been renewed.
@@ -505,7 +507,7 @@ async fn a_lease_is_kept_for_as_long_as_closing_waits_for_a_delivery() {
         () = tokio::time::sleep_until(end) => {}
     }
     assert_eq!(held.commit().await.unwrap(), Commit::Stored);
-    assert!(closed.await.is_clean());
+    assert!(finishing.await.is_clean());
     assert_eq!(text(&record(&mut waiting).await), "record 1");
 }
 
@@ -544,7 +546,7 @@ async fn the_end_of_a_shard_is_stored_as_soon_as_its_last_delivery_is_settled_an
     let mut subscription = reading(&ground, &store, quick(stream).checkpoint_interval(NEVER)).await;
     let mut taken = records(&mut subscription, 3).await;
     let held = taken.remove(1);
-    let covered = after(&taken[0]);
+    let covered = Some(after(&taken[0]));
     assert_eq!(taken.remove(0).commit().await.unwrap(), Commit::Stored);
     assert_eq!(taken.remove(0).commit().await.unwrap(), Commit::Deferred);
 
@@ -720,7 +722,7 @@ async fn an_aggregated_record_is_an_error_that_names_it_and_takes_its_place() {
     }
     let behind = record(&mut first).await;
     assert_eq!(text(&behind), "behind");
-    let covered = after(&behind);
+    let covered = Some(after(&behind));
     assert_eq!(behind.commit().await.unwrap(), Commit::Stored);
     assert!(first.close().await.is_clean());
     assert_eq!(rows(&store, stream).await[&shard].checkpoint, covered);

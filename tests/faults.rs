@@ -1,6 +1,8 @@
 //! Consumers on a Kinesis that fails, waits, hangs and throttles: an emulator behind a layer of faults, which also counts
 //! the calls.
 
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
 use std::collections::BTreeSet;
 
 use aws_config::{BehaviorVersion, Region, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};

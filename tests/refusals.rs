@@ -1,5 +1,7 @@
 //! Bad input and bad surroundings: each is one typed error, at the moment at which it can be known, and says what to do.
 
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
 use std::{error::Error, net::TcpListener};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};

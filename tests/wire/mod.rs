@@ -11,7 +11,7 @@ use kinesis_stream_support::Ground;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
 /// How long anything may take that has to come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The payload that closes off what a test put into a shard.
 const SEAL: &str = "seal";
