@@ -82,9 +82,10 @@ impl Keeper {
         while !done(&self.ledgers) {
             select! {
                 biased;
+                // Before the errands, which a busy user could keep coming for ever: renewals hang on the rounds.
+                _ = rounds.tick() => self.round(),
                 Some(back) = self.errands.next() => self.settle(back),
                 shards = hub.bell.rung() => self.visit(&shards),
-                _ = rounds.tick() => self.round(),
                 () = at(self.look_at) => self.round(),
             }
         }
