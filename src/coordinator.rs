@@ -309,11 +309,16 @@ impl Coordinator {
         tracing::info!(
             stream = %self.hub.stream, shard = %ledger.shard, epoch = opening.epoch, ?origin, "the shard is opened"
         );
-        let mut reader = Reader::new(ledger, opening, origin);
-        select! {
-            biased;
-            _ = self.hub.life.closing() => return,
-            () = reader.open(self.beginning.moment) => {}
+        let mut reader = Reader::new(ledger, opening, origin.clone());
+        if self.first_pass {
+            select! {
+                biased;
+                _ = self.hub.life.closing() => return,
+                () = reader.open(self.beginning.moment) => {}
+            }
+        } else {
+            // Its place is known, and it gets there by itself: a call that is slow holds up no other shard.
+            reader.ledger().begins_at(origin);
         }
         // Without a receiver the subscription is gone, and the pages go with it.
         let _ = self.opened.send(pages(reader));
