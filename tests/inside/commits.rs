@@ -1,10 +1,11 @@
 //! What a commit comes to, and how few writes it takes (A1, A3, A4).
 
 use futures::{FutureExt, StreamExt, future::join_all};
+use md5::{Digest, Md5};
 use tokio::time::sleep;
 
 use super::{
-    ground::{Ground, Instance, horizon, latest, millis, name, names, next, seconds, take, within},
+    ground::{Ground, Instance, error, horizon, latest, millis, name, names, next, seconds, take, within},
     script::{Fault, Rule},
     table::Ask,
     wire::Op,
@@ -12,6 +13,7 @@ use super::{
 use crate::{
     ack::Commit,
     delivery::{Delivery, commit_all},
+    error::{ErrorClass, KinesisError},
 };
 
 /// The checkpoints that were sent for shard `a`, without the first, which marks where it was opened.
@@ -217,4 +219,34 @@ async fn within_one_opening_a_checkpoint_only_moves_forward() {
     assert!(indexes.is_sorted_by(|one, next| one < next), "{indexes:?}");
     assert_eq!(indexes.last(), Some(&199));
     assert_eq!(names(&records), Vec::<String>::new());
+}
+
+// R12, A17
+#[tokio::test(start_paused = true)]
+async fn an_aggregated_record_is_an_item_in_its_place_and_settled_with_it() {
+    let body = b"\x0a\x01k\x1a\x04\x08\x00\x1a\x00";
+    let aggregate = [b"\xf3\x89\x9a\xc2".as_ref(), body, &Md5::digest(body)].concat();
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.put_data("a", aggregate.clone());
+    ground.kinesis.put("a", 1);
+    ground.kinesis.put_data("a", aggregate);
+    ground.kinesis.close("a");
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let first = next(&mut subscription).await;
+    let failed = error(&mut subscription).await;
+    assert_eq!(failed.class(), ErrorClass::Record);
+    assert!(
+        matches!(&failed, KinesisError::AggregatedRecord { sequence_number, partition_key: Some(key), .. }
+            if sequence_number.as_str() == "a1" && **key == *"k"),
+        "{failed}"
+    );
+    let third = next(&mut subscription).await;
+    assert_eq!((name(&first), name(&third)), ("a0", "a2"));
+    assert!(matches!(error(&mut subscription).await, KinesisError::AggregatedRecord { .. }));
+    assert_eq!(commit(first).await, Commit::Stored);
+    assert_eq!(ground.checkpoint("a").await, "after a1");
+    third.ack();
+    sleep(millis(1)).await;
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
 }

@@ -179,3 +179,18 @@ async fn other_shards_go_on_while_one_fails() {
     }
     assert_eq!(records, 5);
 }
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_given_up_is_not_kept_for_ever_by_a_checkpoint_that_cannot_be_stored() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    me.wire.fail(Rule::on(Op::GetRecords).after(1).always(), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut others = other.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    me.table.fail(Rule::on(super::table::Ask::Checkpoint).always());
+    assert_eq!(name(&next(&mut others).await), "a0");
+    assert!(ground.millis() < 30_000, "{}", ground.millis());
+}

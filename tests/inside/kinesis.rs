@@ -57,6 +57,11 @@ impl Kinesis {
         self.put_as(shard, |_| Bytes::from(vec![b'.'; bytes - 1]));
     }
 
+    /// Puts one record with this data.
+    pub(crate) fn put_data(&self, shard: &str, data: Vec<u8>) {
+        self.put_as(shard, |_| data.into());
+    }
+
     fn put_as(&self, shard: &str, data: impl FnOnce(&str) -> Bytes) {
         let arrived_at = Some(self.millis());
         self.change(shard, |shard, id| {

@@ -1,6 +1,6 @@
 //! Splits and merges: parents before children, and no time lost between them (H1 to H6).
 
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use super::{
     ground::{Ground, Instance, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
@@ -8,7 +8,11 @@ use super::{
     table::Ask,
     wire::Op,
 };
-use crate::delivery::Delivery;
+use crate::{
+    delivery::Delivery,
+    lease::Held,
+    ledger::{Duty, Ledgers},
+};
 
 /// When a shard was read first.
 fn first_read(me: &Instance, shard: &str) -> Option<Duration> {
@@ -270,4 +274,22 @@ async fn a_shard_that_is_gone_does_not_hold_its_children_back() {
         }
     }
     assert!(ground.millis() <= 21_000 && errors <= 11, "{} ms, {errors} errors", ground.millis());
+}
+
+// H3
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_seen_too_late_does_not_pass_records_that_were_not_handed_out() {
+    let ground = split(3);
+    let me = ground.instance("me");
+    let hub = me.hub(horizon());
+    let ledger = Ledgers::default().get_or_open(&hub, &"a".into());
+    ground.steal("a", "me").await;
+    let lease = ground.row("a").await.unwrap();
+    let held = Held { key: lease.key.clone(), owner: "me".into(), epoch: lease.epoch };
+    let now = Instant::now();
+    let opening = ledger.begin(&lease, held, now);
+    ledger.fetched(opening.generation, 3).unwrap();
+    ledger.leave(now);
+    ledger.at_end(opening.generation);
+    assert_eq!(ledger.errand(now).unwrap().duty, Duty::Release);
 }

@@ -131,3 +131,21 @@ async fn a_closed_shard_beside_open_ones_is_passed_over_in_silence() {
     assert_eq!(me.wire.places("b").len() + me.wire.places("c").len(), 2);
     records.into_iter().for_each(Delivery::ack);
 }
+
+// L5, H4
+#[tokio::test(start_paused = true)]
+async fn a_first_iterator_that_is_slow_later_on_holds_up_no_other_shard() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(latest()).await;
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.split("c", ["d", "e"]);
+    ground.kinesis.put("d", 1);
+    let fault = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
+    me.wire.script.plan(Rule::on(Op::GetShardIterator).of("b"), fault);
+    let record = next(&mut subscription).await;
+    assert_eq!((record.sequence_number().as_str(), ground.millis()), ("d0", 1_000));
+    ground.kinesis.put("b", 1);
+    assert!(matches!(error(&mut subscription).await, KinesisError::Read { failures: 1, .. }));
+    assert_eq!(names(&within(&mut subscription, seconds(2)).await), ["b0"]);
+}
