@@ -1,14 +1,19 @@
 //! Closing in good order, and other ends (L9, X1).
 
+use std::sync::Arc;
+
 use futures::StreamExt;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     ground::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
     script::{Fault, Rule},
     table::Ask,
+    wire::Op,
 };
-use crate::{ack::Commit, delivery::Delivery, error::KinesisError};
+use crate::{
+    ack::Commit, connection::Connection, delivery::Delivery, error::KinesisError, failure::FailureKind, start::start,
+};
 
 // I2, L9
 #[tokio::test(start_paused = true)]
@@ -162,9 +167,70 @@ async fn every_call_of_close_gets_the_report() {
 async fn a_subscribe_that_is_cancelled_lets_its_leases_go() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
-    me.wire.script.plan(Rule::on(super::wire::Op::GetShardIterator).always(), Fault::Hang);
-    assert!(tokio::time::timeout(seconds(5), me.subscribe(latest())).await.is_err());
+    me.wire.script.plan(Rule::on(Op::GetShardIterator).always(), Fault::Hang);
+    assert!(timeout(seconds(5), me.subscribe(latest())).await.is_err());
     sleep(millis(10)).await;
     assert_eq!(ground.owner("a").await, "");
     assert_eq!(me.table.script.made(Ask::Release).len(), 1);
+}
+
+// L7, L4
+#[tokio::test(start_paused = true)]
+async fn shutting_down_closes_every_subscription_and_lets_them_drain() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let me = ground.instance("me");
+    let connection = Connection::default();
+    connection.open(Arc::clone(&me.wire) as Arc<_>);
+    let hub = me.hub(horizon());
+    connection.enter(&hub).await.unwrap();
+    let mut subscription = start(hub).await.unwrap();
+    let refused = connection.enter(&me.hub(horizon())).await.unwrap_err();
+    assert!(matches!(refused, KinesisError::AlreadySubscribed { .. }));
+    let record = next(&mut subscription).await;
+    let worker = async {
+        sleep(seconds(3)).await;
+        assert!(item(&mut subscription).await.is_none());
+        assert_eq!(record.commit().await.unwrap(), Commit::Stored);
+    };
+    tokio::join!(connection.close(), worker);
+    assert_eq!((ground.millis(), ground.owner("a").await.as_str()), (3_000, ""));
+    assert!(matches!(connection.service(), Err(KinesisError::NotConnected)));
+}
+
+// L4
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_is_closing_is_waited_for_by_the_next_one() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    let connection = Connection::default();
+    let hub = me.hub(horizon());
+    connection.enter(&hub).await.unwrap();
+    let mut subscription = start(hub).await.unwrap();
+    let record = next(&mut subscription).await;
+    let closing = tokio::spawn(subscription.close());
+    let settling = tokio::spawn(async move {
+        sleep(seconds(7)).await;
+        record.ack();
+    });
+    sleep(millis(1)).await;
+    connection.enter(&me.hub(horizon())).await.unwrap();
+    assert_eq!((ground.millis(), ground.owner("a").await.as_str()), (7_000, ""));
+    assert!(closing.await.unwrap().is_clean());
+    settling.await.unwrap();
+}
+
+// L4
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_does_not_exist_is_refused_before_anything_else_is_asked() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.delete();
+    let me = ground.instance("me");
+    let refused = start(me.hub(latest())).await.unwrap_err();
+    assert!(matches!(refused, KinesisError::Stream { .. }), "{refused}");
+    me.wire.fail(Rule::on(Op::DescribeStreamSummary), FailureKind::Denied);
+    let denied = start(me.hub(latest())).await.unwrap_err();
+    assert!(matches!(denied, KinesisError::Denied { .. }), "{denied}");
+    assert_eq!(me.wire.script.made(Op::ListShards), []);
 }

@@ -3,8 +3,9 @@
 use tokio::time::sleep;
 
 use super::{
-    ground::{Ground, error, horizon, latest, millis, name, names, next, seconds, take, within},
-    script::Rule,
+    ground::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
+    script::{Fault, Rule},
+    table::Ask,
     wire::Op,
 };
 use crate::{
@@ -155,6 +156,23 @@ async fn failed_iterators_count_and_later_ones_too() {
     }
 }
 
+// R10, D7
+#[tokio::test(start_paused = true)]
+async fn reads_that_are_not_answered_count_and_the_lease_is_kept_meanwhile() {
+    let ground = Ground::new(&["a"]);
+    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let fault = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
+    me.wire.script.plan(Rule::on(Op::GetRecords).times(11), fault);
+    let mut subscription = me.subscribe(latest()).await;
+    let others = other.subscribe(latest()).await;
+    for failures in 1..=11 {
+        assert_eq!(ground.owner("a").await, "me");
+        assert_eq!(failed(&mut subscription).await, (failures, failures == 11));
+    }
+    assert_eq!((ground.millis(), ground.row("a").await.unwrap().epoch), (11 * 30_000 + 10_000, 1));
+    drop(others);
+}
+
 // R10
 #[tokio::test(start_paused = true)]
 async fn other_shards_go_on_while_one_fails() {
@@ -165,7 +183,7 @@ async fn other_shards_go_on_while_one_fails() {
     let mut subscription = me.subscribe(horizon()).await;
     let (mut records, mut gave_up) = (0, 0);
     while gave_up < 3 {
-        match super::ground::item(&mut subscription).await.unwrap() {
+        match item(&mut subscription).await.unwrap() {
             Ok(delivery) => {
                 records += 1;
                 Delivery::ack(delivery);
@@ -190,7 +208,7 @@ async fn a_shard_that_was_given_up_is_not_kept_for_ever_by_a_checkpoint_that_can
     let mut subscription = me.subscribe(horizon()).await;
     let mut others = other.subscribe(horizon()).await;
     next(&mut subscription).await.ack();
-    me.table.fail(Rule::on(super::table::Ask::Checkpoint).always());
+    me.table.fail(Rule::on(Ask::Checkpoint).always());
     assert_eq!(name(&next(&mut others).await), "a0");
     assert!(ground.millis() < 30_000, "{}", ground.millis());
 }

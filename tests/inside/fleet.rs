@@ -109,7 +109,8 @@ async fn work(mut subscription: Subscription, mut dice: Dice, seen: Arc<Mutex<Se
                 }
             }
         }
-        sleep(millis(dice.roll(4) * dice.roll(200))).await;
+        let slow = if dice.roll(150) == 0 { 15_000 } else { dice.roll(4) * dice.roll(200) };
+        sleep(millis(slow)).await;
     }
 }
 
@@ -142,6 +143,8 @@ impl Fleet {
             all: open.clone(),
             open,
         };
+        let life = millis(*fleet.dice.one(&[1_500, 300_000]));
+        fleet.ground.kinesis.iterators_live(life);
         for _ in 0..3 {
             fleet.join().await;
         }
@@ -216,12 +219,26 @@ impl Fleet {
         }
     }
 
-    async fn crash(&mut self) {
+    /// One instance makes room for another: it drops its subscription, or it dies.
+    async fn replace(&mut self, dies: bool) {
         let member = self.members.remove(self.dice.index(self.members.len()));
-        member.instance.table.script.plan_first(Rule::everything(), Fault::Hang);
+        if dies {
+            member.instance.table.script.plan_first(Rule::everything(), Fault::Hang);
+        }
         member.worker.abort();
         assert!(!member.worker.await.is_err_and(|error| error.is_panic()));
         self.join().await;
+    }
+
+    /// One instance does not reach the lease table for a while.
+    async fn cut_off(&mut self) {
+        let faults = [Fault::Fail(StoreError::new("cut off")), Fault::Hang];
+        let (fault, time) = (self.dice.one(&faults).clone(), millis(self.dice.roll(25_000)));
+        let index = self.dice.index(self.members.len());
+        let script = &self.members[index].instance.table.script;
+        script.plan_first(Rule::everything(), fault);
+        sleep(time).await;
+        script.heal();
     }
 
     async fn step(&mut self) {
@@ -229,7 +246,9 @@ impl Fleet {
             0..8 => self.put(),
             8..10 => self.reshard(),
             10..15 => self.break_something(),
-            15 => self.crash().await,
+            15 => self.replace(true).await,
+            16 => self.replace(false).await,
+            17 => self.cut_off().await,
             _ => {}
         }
         sleep(millis(self.dice.roll(3_000))).await;

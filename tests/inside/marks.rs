@@ -3,7 +3,7 @@
 use tokio::time::sleep;
 
 use super::{
-    ground::{Ground, error, horizon, latest, millis, name, names, next, range, seconds, take, within},
+    ground::{Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
     script::{Fault, Rule},
     table::Ask,
 };
@@ -34,7 +34,7 @@ async fn a_place_that_cannot_be_stored_holds_the_first_record_back_until_it_is()
     let mut subscription = me.subscribe(horizon()).await;
     assert!(matches!(error(&mut subscription).await, KinesisError::Store { .. }));
     loop {
-        match super::ground::item(&mut subscription).await.unwrap() {
+        match item(&mut subscription).await.unwrap() {
             Ok(record) => break assert_eq!(name(&record), "a0"),
             Err(error) => assert!(matches!(error, KinesisError::Store { .. })),
         }

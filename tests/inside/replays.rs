@@ -1,6 +1,7 @@
 //! Starting at a place whatever the checkpoints say (R5, R6).
 
-use tokio::time::sleep;
+use futures::StreamExt;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     ground::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
@@ -147,8 +148,8 @@ async fn a_forced_start_acts_once_also_when_the_lease_is_lost_and_taken_again() 
     sleep(seconds(2)).await;
     ground.steal("b", "thief").await;
     let mut errors = 0;
-    let until = tokio::time::Instant::now() + seconds(60);
-    while let Ok(Some(item)) = tokio::time::timeout_at(until, futures::StreamExt::next(&mut subscription)).await {
+    let until = Instant::now() + seconds(60);
+    while let Ok(Some(item)) = timeout_at(until, subscription.next()).await {
         assert!(item.is_err(), "{item:?}");
         errors += 1;
     }

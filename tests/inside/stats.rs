@@ -4,7 +4,7 @@ use futures::TryStreamExt;
 use tokio::time::sleep;
 
 use super::{
-    ground::{Ground, horizon, latest, millis, next, seconds, take},
+    ground::{Ground, horizon, item, latest, millis, next, seconds, take},
     script::Rule,
     wire::Op,
 };
@@ -31,7 +31,7 @@ async fn a_snapshot_tells_what_each_shard_is_doing() {
     me.wire.fail(Rule::on(Op::GetRecords).of("a").times(2), FailureKind::Throttled);
     me.wire.fail(Rule::on(Op::GetShardIterator).of("b"), FailureKind::Other);
     let mut subscription = me.subscribe(horizon().read_limit(4)).await;
-    assert!(super::ground::item(&mut subscription).await.unwrap().is_err());
+    assert!(item(&mut subscription).await.unwrap().is_err());
     let mut records = take(&mut subscription, 4).await;
     sleep(seconds(3)).await;
     let a = shard(&subscription, "a");

@@ -1,6 +1,7 @@
 //! A lease store that fails, refuses or hangs (E3, D5, J3).
 
-use tokio::time::{Duration, sleep};
+use futures::StreamExt;
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::{
     ground::{Ground, horizon, item, latest, millis, name, next, seconds, take},
@@ -11,9 +12,9 @@ use crate::{ack::Commit, delivery::Delivery, error::KinesisError, failure::Store
 
 /// The records that come within this time. Errors of the store are left out, and counted.
 async fn records(subscription: &mut Subscription, time: Duration) -> (Vec<String>, usize) {
-    let until = tokio::time::Instant::now() + time;
+    let until = Instant::now() + time;
     let (mut records, mut errors) = (Vec::new(), 0);
-    while let Ok(item) = tokio::time::timeout_at(until, futures::StreamExt::next(subscription)).await {
+    while let Ok(item) = timeout_at(until, subscription.next()).await {
         match item.unwrap() {
             Ok(record) => {
                 records.push(name(&record).to_owned());
@@ -72,7 +73,7 @@ async fn past_its_deadline_nothing_of_a_shard_is_handed_out_until_the_store_is_b
     let (last_write, mut handed_out) = (3_000, 5);
     while ground.millis() < 40_000 {
         let step = millis(100);
-        if let Ok(Some(Ok(record))) = tokio::time::timeout(step, futures::StreamExt::next(&mut subscription)).await {
+        if let Ok(Some(Ok(record))) = timeout(step, subscription.next()).await {
             assert!(ground.millis() < last_write + 10_000, "{} at {}", name(&record), ground.millis());
             handed_out += 1;
             sleep(millis(500)).await;
@@ -117,7 +118,7 @@ async fn checkpoints_of_one_shard_that_fail_hold_up_neither_the_others_nor_its_o
     for n in 1..=60 {
         ground.kinesis.put("a", 1);
         ground.kinesis.put("b", 1);
-        while let Ok(Some(item)) = tokio::time::timeout(seconds(1), futures::StreamExt::next(&mut subscription)).await {
+        while let Ok(Some(item)) = timeout(seconds(1), subscription.next()).await {
             match item {
                 Ok(record) => record.ack(),
                 Err(error) => assert!(matches!(error, KinesisError::Store { .. }), "{error}"),
