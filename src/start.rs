@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::{
+    select,
     sync::{mpsc, oneshot},
     time::{Duration, Instant, sleep},
 };
@@ -47,10 +48,11 @@ impl Drop for Unstarted<'_> {
 /// A future that is dropped stops what it started and releases the leases that it took.
 pub(crate) async fn start(hub: Arc<Hub>) -> Result<Subscription, KinesisError> {
     let mut unstarted = Unstarted(Some(&hub));
-    let beginning = usable(&hub).await?;
-    if !hub.life.is_running() {
-        return Err(KinesisError::NotConnected);
-    }
+    let beginning = select! {
+        biased;
+        _ = hub.life.closing() => return Err(KinesisError::NotConnected),
+        beginning = usable(&hub) => beginning?,
+    };
     let ledgers = Arc::new(Ledgers::default());
     let (opened, pages) = mpsc::unbounded_channel();
     let (ready, first_pass) = oneshot::channel();

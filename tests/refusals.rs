@@ -271,6 +271,25 @@ async fn a_start_that_was_given_up_half_way_makes_room_for_another() {
     }
 }
 
+// L7
+#[tokio::test]
+async fn shutting_down_does_not_wait_for_a_start_that_is_under_way() {
+    let kinesis = kinesis().await;
+    let broker = broker(&kinesis);
+    let (starting, other) = (broker.clone().connect().await.unwrap(), broker.connect().await.unwrap());
+    let held = kinesis.faults().on(Op::DescribeStreamSummary).hold();
+    let start = async {
+        let error = refusal(&starting, KinesisStream::new("later").create_if_missing(1)).await;
+        assert!(matches!(error, KinesisError::NotConnected), "{error}");
+    };
+    let stop = async {
+        kinesis.faults().called(Op::DescribeStreamSummary, 1).await;
+        other.shutdown().await;
+    };
+    timeout(Duration::from_secs(30), async { tokio::join!(start, stop) }).await.expect("it ends at once");
+    held.lift();
+}
+
 // S2, P1
 #[tokio::test]
 async fn a_record_over_its_limits_is_refused_before_any_call() {
