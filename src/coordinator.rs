@@ -266,7 +266,7 @@ impl Coordinator {
     fn opens(&self, opening: &Opening, ledger: &Ledger, now: Instant) -> bool {
         let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
         opening.shards.has(&ledger.shard)
-            && ledger.began().is_none()
+            && !ledger.has_begun()
             && (now < awaited_until || !opening.held_by_others.contains(&ledger.shard))
     }
 
@@ -325,9 +325,7 @@ impl Coordinator {
     }
 
     fn origin(&self, ledger: &Ledger, lease: &Lease, role: Role) -> Origin {
-        if lease.checkpoint.is_none()
-            && let Some(began) = ledger.began()
-        {
+        if let Some(began) = ledger.begins_again_at(lease.checkpoint.as_ref()) {
             return began;
         }
         match self.hub.settings.plan.origin(&ledger.shard, lease.checkpoint.as_ref(), role) {

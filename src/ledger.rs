@@ -58,13 +58,22 @@ struct State {
     aside: Option<Page>,
     /// Since when nothing can be handed out because of the bound, and whether that was said.
     full: Option<(Instant, bool)>,
-    /// Where the shard was opened first, for a reader that has nothing else to go by (R10).
-    began: Option<Origin>,
+    began: Option<Began>,
     /// Its end was stored by this subscription.
     ended_here: bool,
     /// Its last reader gave up, so that it is taken again only after a listing.
     gave_up: bool,
     counts: Counts,
+}
+
+/// How the shard was opened first, for a reader that has nothing else to go by (R10).
+#[derive(Debug)]
+struct Began {
+    origin: Origin,
+    /// What its row held then. A forced start goes before it, so it says nothing about this opening.
+    over: Option<Checkpoint>,
+    /// Something was settled and stored since.
+    moved: bool,
 }
 
 /// What [`ShardStats`](crate::ShardStats) counts.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{Duty, Ledger, Opening, State, Tenure};
+use super::{Began, Duty, Ledger, Opening, State, Tenure};
 use crate::{
     failure::StoreError,
     lease::{Held, Lease},
@@ -73,16 +73,26 @@ impl Ledger {
         self.write(|state| state.ended_here)
     }
 
-    /// Where the shard was opened first in this subscription.
-    pub(crate) fn began(&self) -> Option<Origin> {
-        self.write(|state| state.began.clone())
+    /// Whether the shard was opened before in this subscription.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.write(|state| state.began.is_some())
     }
 
     /// Remembers where the shard was opened, if it is the first time.
     pub(crate) fn begins_at(&self, origin: Origin) {
         self.write(|state| {
-            state.began.get_or_insert(origin);
+            let over = state.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
+            state.began.get_or_insert(Began { origin, over, moved: false });
         });
+    }
+
+    /// Where the shard was opened first, if its row, which holds this checkpoint, knows of nothing that came of it.
+    pub(crate) fn begins_again_at(&self, checkpoint: Option<&Checkpoint>) -> Option<Origin> {
+        self.write(|state| {
+            let began = state.began.as_ref()?;
+            let untouched = checkpoint.is_none() || !began.moved && began.over.as_ref() == checkpoint;
+            untouched.then(|| began.origin.clone())
+        })
     }
 
     /// What is to be done now, entered as begun.
@@ -108,6 +118,9 @@ impl Ledger {
             state.ended_here |= errand.duty.ends_shard();
             if let Duty::Save(checkpoint, _) = &errand.duty {
                 state.counts.checkpoint = Some((checkpoint.clone(), sent_at));
+                if let Some(began) = &mut state.began {
+                    began.moved = true;
+                }
             }
             true
         });
