@@ -7,6 +7,7 @@ use std::{
     env,
     pin::pin,
     sync::Arc,
+    time::UNIX_EPOCH,
 };
 
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use kinesis_stream_support::{ENDPOINT_VARIABLE, Ground, unique};
 use md5::{Digest, Md5};
 use tokio::{
     runtime::Builder,
-    time::{Duration, Instant},
+    time::{Duration, Instant, sleep, sleep_until},
 };
 
 mod wire;
@@ -504,7 +505,7 @@ async fn a_lease_is_kept_for_as_long_as_closing_waits_for_a_delivery() {
     let end = Instant::now() + Duration::from_secs(3);
     tokio::select! {
         _ = waiting.next() => panic!("the other instance took a shard that is still being settled"),
-        () = tokio::time::sleep_until(end) => {}
+        () = sleep_until(end) => {}
     }
     assert_eq!(held.commit().await.unwrap(), Commit::Stored);
     assert!(finishing.await.is_clean());
@@ -682,6 +683,38 @@ async fn a_forced_start_at_the_horizon_reads_ended_shards_again_parents_first() 
         let mut subscription = reading(&ground, &store, forced).await;
         assert_eq!(up_to_seals(&mut subscription, seals).await, everything);
         assert!(subscription.close().await.is_clean());
+    }
+}
+
+// A18, H5, R6
+#[tokio::test]
+async fn nothing_older_comes_from_a_start_at_a_time_after_a_split() {
+    let ground = Ground::from_env();
+    let stream = &stream(&ground, "timestamp", 1).await;
+    let parent = &ground.shards(stream).await[0].id;
+    fill(&ground, stream, parent, "old parent", 3).await;
+    let [low, high] = &ground.split(stream, parent).await;
+    fill(&ground, stream, low, "old", 2).await;
+    // Records of one millisecond have one time.
+    sleep(Duration::from_millis(20)).await;
+    fill(&ground, stream, high, "mark", 1).await;
+    sleep(Duration::from_millis(20)).await;
+    fill(&ground, stream, low, "new", 2).await;
+    let seals = seal(&ground, stream).await;
+
+    let mut all = reading(&ground, &MemoryLeaseStore::new(), quick(stream).ack_on_drop()).await;
+    let mark = loop {
+        let delivery = record(&mut all).await;
+        if text(&delivery) == "mark 0" {
+            break delivery.arrived_at().unwrap().duration_since(UNIX_EPOCH).unwrap();
+        }
+    };
+    let since = KinesisPosition::timestamp(i64::try_from(mark.as_millis()).unwrap());
+    for descriptor in [quick(stream).initial_position(since.clone()), quick(stream).start_at(since)] {
+        let mut subscription = reading(&ground, &MemoryLeaseStore::new(), descriptor).await;
+        let mut said = up_to_seals(&mut subscription, seals).await;
+        said.sort();
+        assert_eq!(said, ["mark 0", "new 0", "new 1"]);
     }
 }
 

@@ -208,10 +208,7 @@ async fn a_tolerant_pipeline_goes_on_through_an_outage_a_throttle_and_a_lost_lea
     assert_eq!(text(&second), "1");
 
     // Somebody else takes the shard, reads nothing, and dies.
-    let row = rows(&store, STREAM).await.remove(SHARD).unwrap();
-    let seen = Some(row.seen());
-    let theft = Take { key: row.key, owner: "thief".into(), seen, parents: row.parents, stream_created: None };
-    let stolen = steal(&store, theft).await;
+    let stolen = rob(&store).await;
     eventually("the theft is noticed", async || stats.snapshot().shards[0].state == ShardState::Released).await;
     fill(&kinesis, 2..3).await;
     let again = next().await.unwrap();
@@ -223,8 +220,11 @@ async fn a_tolerant_pipeline_goes_on_through_an_outage_a_throttle_and_a_lost_lea
     assert_eq!(last.commit().await.unwrap(), Commit::Stored);
 }
 
-/// Takes a lease away from its holder, who may renew it at the same moment. Tells the new epoch.
-async fn steal(store: &MemoryLeaseStore, mut theft: Take) -> u64 {
+/// Takes the lease of the first shard away from its holder, who may renew it at the same moment. Tells the new epoch.
+async fn rob(store: &MemoryLeaseStore) -> u64 {
+    let row = rows(store, STREAM).await.remove(SHARD).unwrap();
+    let seen = Some(row.seen());
+    let mut theft = Take { key: row.key, owner: "thief".into(), seen, parents: row.parents, stream_created: None };
     loop {
         match store.take(&theft).await.unwrap() {
             Write::Applied(lease) => return lease.epoch,
@@ -445,4 +445,55 @@ async fn a_subscription_that_is_dropped_stops_reading_and_frees_its_shards_for_t
     assert!(begun.elapsed() < PATIENCE && kinesis.faults().count(Op::GetRecords) > settled);
     assert!(rows(&store, STREAM).await.values().all(|row| row.epoch == 2));
     assert!(reads(&second) > 0);
+}
+
+// R6, R10, A3
+#[tokio::test]
+async fn a_replay_that_loses_its_lease_before_anything_is_settled_begins_again_where_it_began() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, 0..10).await;
+    let store = MemoryLeaseStore::new();
+    let mut first = reading(&kinesis, &store, quick(STREAM)).await;
+    assert_eq!(commit_all(records(&mut first, 10).await).await.unwrap(), Commit::Stored);
+    assert!(first.close().await.is_clean());
+
+    let forced = quick(STREAM).start_at(KinesisPosition::horizon());
+    let mut replay = reading(&kinesis, &store, forced).await;
+    let stats = replay.stats_handle();
+    let held = records(&mut replay, 3).await;
+    rob(&store).await;
+    eventually("the theft is noticed", async || stats.snapshot().shards[0].state == ShardState::Released).await;
+    let mut replay = replay.tolerant();
+    for text in numbered(0..5) {
+        let delivery = replay.try_next().await.unwrap().unwrap();
+        assert_eq!(self::text(&delivery), text);
+        assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
+    }
+    // What is settled counts: from here on the checkpoint is that of the replay.
+    rob(&store).await;
+    eventually("the theft is noticed", async || stats.snapshot().shards[0].state == ShardState::Released).await;
+    let delivery = replay.try_next().await.unwrap().unwrap();
+    assert_eq!(text(&delivery), "5");
+    drop(held);
+}
+
+// H4, L5
+#[tokio::test]
+async fn a_shard_whose_iterator_does_not_come_holds_up_no_other() {
+    let kinesis = kinesis(2).await;
+    let store = MemoryLeaseStore::new();
+    let mut subscription = reading(&kinesis, &store, quick(STREAM)).await;
+    let [low, high] = kinesis.split(STREAM, SHARD).await;
+    let hung = kinesis.faults().on(Op::GetShardIterator).shard(&low).hold();
+    kinesis.faults().called(Op::GetShardIterator, 4).await;
+    let [other, _] = kinesis.split(STREAM, OTHER).await;
+    for shard in [&high, &other] {
+        kinesis.put_to_shard(STREAM, shard, "key", shard.as_str()).await;
+        let delivery = record(&mut subscription).await;
+        assert_eq!(text(&delivery), *shard);
+        delivery.ack();
+    }
+    hung.lift();
+    kinesis.put_to_shard(STREAM, &low, "key", low.as_str()).await;
+    assert_eq!(text(&record(&mut subscription).await), low);
 }
