@@ -544,3 +544,60 @@ async fn of_two_instances_under_one_owner_id_one_stops_and_says_why() {
     let delivery = item(&mut second).await.unwrap();
     assert_eq!((delivery.epoch(), delivery.commit().await.unwrap()), (2, Commit::Stored));
 }
+
+// A12, E2, E3
+#[tokio::test]
+async fn an_instance_that_was_overtaken_while_it_was_cut_off_writes_nothing() {
+    let kinesis = kinesis(1).await;
+    fill(&kinesis, SHARDS[0], 10).await;
+    let cut_off = Moody::new();
+    let memory = cut_off.store.clone();
+    let mut old = reading(&kinesis, cut_off.clone(), quick()).await;
+    let mut held = Vec::new();
+    while held.len() < 5 {
+        held.push(item(&mut old).await.unwrap());
+    }
+    cut_off.judge(|_, _| Fate::Hangs);
+
+    let mut new = reading(&kinesis, memory.clone(), quick()).await;
+    let mut last = None;
+    for i in 0..10 {
+        let delivery = item(&mut new).await.unwrap();
+        assert_eq!((text(&delivery), delivery.epoch()), (i.to_string(), 2));
+        last = Some(Checkpoint::After(delivery.sequence_number().clone()));
+        assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
+    }
+    cut_off.judge(|_, _| Fate::Passes);
+    for delivery in held {
+        assert_eq!(delivery.commit().await.unwrap(), Commit::Superseded);
+    }
+    let row = memory.leases("default", STREAM).await.unwrap().remove(0);
+    assert_eq!((row.checkpoint, row.epoch), (last, 2));
+    // It is told why, and nothing more of this shard came to it in the meantime.
+    let error = loop {
+        match item(&mut old).await.unwrap_err() {
+            KinesisError::Store { .. } => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(error, KinesisError::LeaseLost { epoch: 1, owner: Some(_), .. }), "{error}");
+}
+
+// D4, L6
+#[tokio::test]
+async fn the_shards_of_an_instance_that_closed_are_taken_without_waiting_for_its_leases_to_run_out() {
+    let kinesis = kinesis(2).await;
+    let store = MemoryLeaseStore::new();
+    let lasting = || quick().lease_ttl(10 * PATIENCE);
+    let first = reading(&kinesis, store.clone(), lasting()).await;
+    let mut second = reading(&kinesis, store.clone(), lasting()).await;
+    assert_eq!(second.stats().awaited, 2);
+    assert!(first.close().await.is_clean());
+    for shard in SHARDS {
+        fill(&kinesis, shard, 1).await;
+        let delivery = item(&mut second).await.unwrap();
+        assert_eq!((delivery.shard().as_str(), delivery.epoch()), (shard, 2));
+        delivery.ack();
+    }
+    assert_eq!(second.stats().awaited, 0);
+}

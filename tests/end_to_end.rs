@@ -424,6 +424,22 @@ async fn dropping_acknowledges_where_the_descriptor_says_so() {
     assert_eq!(text(&record(&mut second).await), "record 4");
 }
 
+// A2
+#[tokio::test]
+async fn a_panic_does_not_acknowledge_what_it_drops() {
+    let ground = Ground::from_env();
+    let stream = &stream(&ground, "panic", 1).await;
+    ground.put(stream, "key", "record").await;
+    let mut subscription = reading(&ground, &MemoryLeaseStore::new(), quick(stream).ack_on_drop()).await;
+    let delivery = record(&mut subscription).await;
+    let worker = tokio::spawn(async move {
+        let held = delivery;
+        assert_eq!(held.attempt(), 2, "this panic is part of the test");
+    });
+    assert!(worker.await.unwrap_err().is_panic());
+    assert_eq!(record(&mut subscription).await.attempt(), 2);
+}
+
 // I2, L9
 #[tokio::test]
 async fn closing_stores_what_is_settled_then_releases_and_the_next_one_goes_on_there() {

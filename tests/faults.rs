@@ -3,7 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig, retry::RetryConfig, timeout::TimeoutConfig};
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
@@ -496,4 +499,83 @@ async fn a_shard_whose_iterator_does_not_come_holds_up_no_other() {
     hung.lift();
     kinesis.put_to_shard(STREAM, &low, "key", low.as_str()).await;
     assert_eq!(text(&record(&mut subscription).await), low);
+}
+
+// A5
+#[tokio::test]
+async fn a_user_who_pauses_is_read_ahead_for_as_far_as_the_bytes_allow() {
+    let kinesis = kinesis(2).await;
+    let half = vec![0; 512 << 10];
+    for shard in [SHARD, OTHER] {
+        for _ in 0..3 {
+            kinesis.put_to_shard(STREAM, shard, "key", half.clone()).await;
+        }
+    }
+    let store = MemoryLeaseStore::new();
+    let mut subscription = reading(&kinesis, &store, quick(STREAM).read_limit(1).max_buffered_bytes(600 << 10)).await;
+    let held = || subscription.stats().bytes_held;
+    eventually("one page is there", async || held() > 512 << 10).await;
+    // Room for one page, and not for the one of the other shard.
+    sleep(Duration::from_millis(500)).await;
+    assert!(held() < 600 << 10);
+    assert_eq!(kinesis.faults().count(Op::GetRecords), 1);
+    for delivery in records(&mut subscription, 6).await {
+        assert_eq!(delivery.payload().len(), 512 << 10);
+        delivery.ack();
+    }
+}
+
+/// What a careless user does with a record, by its number: all there is to do, in tasks of its own too.
+async fn work(delivery: Delivery) {
+    let number: usize = text(&delivery).parse().unwrap();
+    match (delivery.attempt(), number % 20) {
+        (1, 0) => delivery.nack(),
+        (1, 1) => drop(delivery),
+        (_, 2..8) => drop(delivery.commit().await.unwrap()),
+        (_, 8..12) => drop(tokio::spawn(delivery.commit()).await.unwrap()),
+        (_, 12) => drop(commit_all([delivery]).await.unwrap()),
+        (_, 13) => {
+            // It is settled as soon as it was polled.
+            drop(delivery.commit().now_or_never());
+        }
+        _ => delivery.ack(),
+    }
+}
+
+// S1, A1, A3, A7, H1
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn threads_that_settle_in_every_way_while_shards_split_lose_nothing() {
+    let kinesis = kinesis(4).await;
+    let store = MemoryLeaseStore::new();
+    let descriptor = quick(STREAM).max_in_flight(100).read_limit(60).poll_interval(Duration::from_millis(5));
+    let subscription = reading(&kinesis, &store, descriptor).await;
+    let closer = subscription.closer();
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let worked = Arc::clone(&seen);
+    let pipeline = subscription.tolerant().try_for_each_concurrent(64, move |delivery| {
+        let worked = Arc::clone(&worked);
+        async move {
+            let number: usize = text(&delivery).parse().unwrap();
+            let settles = delivery.attempt() > 1 || number % 20 > 1;
+            tokio::spawn(work(delivery)).await.unwrap();
+            if settles {
+                worked.lock().unwrap().insert(number);
+            }
+            Ok(())
+        }
+    });
+    let pipeline = tokio::spawn(pipeline);
+    for (round, shard) in ["shardId-000000000000", "shardId-000000000002", "shardId-000000000004"].iter().enumerate() {
+        let records = (round * 500..(round + 1) * 500).map(|i| (format!("key {i}"), i.to_string()));
+        kinesis.put_all(STREAM, records).await;
+        kinesis.split(STREAM, shard).await;
+    }
+    eventually("all are settled", async || seen.lock().unwrap().len() == 1_500).await;
+    assert!(closer.close().await.is_clean());
+    pipeline.await.unwrap().unwrap();
+    assert!(seen.lock().unwrap().iter().copied().eq(0..1_500));
+
+    let seals = seal(&kinesis, STREAM).await;
+    let mut second = reading(&kinesis, &store, quick(STREAM)).await;
+    assert_eq!(up_to_seals(&mut second, seals).await, Vec::<String>::new());
 }
