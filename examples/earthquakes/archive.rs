@@ -136,10 +136,11 @@ impl Archive {
         self.until(|settled| settled.all >= all).await;
     }
 
-    /// Waits until the subscription of the moment has settled so many events, and there are more to come.
+    /// Waits until the subscription of the moment has settled so many events, and there are more to come. Never, once a
+    /// promise was broken: what comes again and again would have no end.
     pub(crate) async fn settled_since_start(&self, many: usize) {
         let all = quake::all();
-        self.until(|settled| settled.since_start >= many && settled.all < all).await;
+        self.until(|settled| settled.since_start >= many && settled.all < all && self.tally().unexpected == 0).await;
     }
 
     /// Waits until nothing has happened for so long.
