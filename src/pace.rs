@@ -4,6 +4,8 @@
 //! see. It does see that a read was counted before its answer came. So a read goes out a second after the *answer* to
 //! the one that is a whole allowance before it: strict however long calls take, and a burst of a whole allowance is
 //! still possible.
+//!
+//! Whoever allows more reads than the service does reads from something else, so the bytes of a second grow with them.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,7 +13,8 @@ use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a shard gives in a second, in bytes.
+/// What a shard gives in a second: reads, and bytes.
+const READS_PER_SECOND: u64 = 5;
 const BYTES_PER_SECOND: u64 = 2 << 20;
 
 /// The pause after a read that failed, other than by throttling (R10).
@@ -77,12 +80,17 @@ impl Pace {
         match answer {
             Answer::Page { bytes } => {
                 let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-                Duration::from_nanos(bytes.saturating_mul(1_000_000_000).div_ceil(BYTES_PER_SECOND))
+                Duration::from_nanos(bytes.saturating_mul(1_000_000_000).div_ceil(self.bytes_per_second()))
             }
             Answer::Empty | Answer::Throttled => self.poll_interval,
             Answer::Failed => AFTER_FAILURE,
             Answer::Void => Duration::ZERO,
         }
+    }
+
+    fn bytes_per_second(&self) -> u64 {
+        let reads = u64::try_from(self.reads_per_second).unwrap_or(u64::MAX).max(READS_PER_SECOND);
+        reads.saturating_mul(BYTES_PER_SECOND) / READS_PER_SECOND
     }
 }
 
@@ -141,8 +149,18 @@ mod tests {
             ("an expired iterator", Answer::Void, millis(0)),
         ];
         for (name, answer, pause) in table {
-            let sent = sent(&mut Pace::new(100, POLL), millis(20), &[answer, Answer::Empty]);
+            let sent = sent(&mut Pace::new(5, POLL), millis(20), &[answer, Answer::Empty]);
             assert_eq!(sent[1], millis(20) + pause, "{name}");
+        }
+    }
+
+    // R7
+    #[test]
+    fn bytes_are_allowed_with_reads_above_what_the_service_allows_and_never_below() {
+        let table = [(1, 1_000), (5, 1_000), (10, 500), (5_000, 1)];
+        for (reads, pause) in table {
+            let paused = Pace::new(reads, POLL).pause(Answer::Page { bytes: 2 << 20 });
+            assert_eq!(paused.as_millis(), pause, "{reads} reads a second");
         }
     }
 

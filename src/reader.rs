@@ -150,7 +150,8 @@ impl Reader {
     /// Waits until the next call may be sent: there is room for what it brings, and the pace allows it.
     async fn turn(&self) -> Result<(), Over> {
         self.ledger.room(self.opening.generation).await?;
-        if let Some(at) = self.pace.next_read() {
+        // The timer has steps of a millisecond: also a moment that has passed would be waited for.
+        if let Some(at) = self.pace.next_read().filter(|at| *at > Instant::now()) {
             sleep_until(at).await;
         }
         Ok(())

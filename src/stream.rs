@@ -100,7 +100,8 @@ impl KinesisStream {
 
     /// The most reads in any second on one shard: at least 1, by default the five that the service allows
     /// ([limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)). Lower it where other
-    /// consumers read the stream, too; raise it for a local server.
+    /// consumers read the stream, too; raise it for a local server, and the 2 MiB a second that a shard is read at grow
+    /// with it.
     pub fn reads_per_second(mut self, reads: u32) -> Self {
         self.settings.reads_per_second = reads;
         self
