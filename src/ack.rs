@@ -24,28 +24,23 @@ pub(crate) struct Ticket {
     offset: u64,
 }
 
-/// The state of one position, or of a range of settled ones.
-#[derive(Clone, Debug)]
-enum Entry {
-    Open {
-        offset: u64,
-        number: SequenceNumber,
-        since: Instant,
-        returned: bool,
-    },
-    /// Everything after the entry before this one, up to `last`.
-    Settled {
-        last: u64,
-        number: SequenceNumber,
-    },
+/// An open position, or a range of settled ones: everything after the entry before this one.
+#[derive(Debug)]
+struct Entry {
+    last: u64,
+    number: SequenceNumber,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open { since: Instant, returned: bool },
+    Settled,
 }
 
 impl Entry {
-    fn last(&self) -> u64 {
-        match self {
-            Self::Open { offset, .. } => *offset,
-            Self::Settled { last, .. } => *last,
-        }
+    fn is_settled(&self) -> bool {
+        matches!(self.state, State::Settled)
     }
 }
 
@@ -124,19 +119,18 @@ impl Tracker {
         let offset = self.next;
         self.next += 1;
         self.open += 1;
-        self.entries.push_back(Entry::Open { offset, number, since: now, returned: false });
+        self.entries.push_back(Entry { last: offset, number, state: State::Open { since: now, returned: false } });
         Ticket { generation: self.generation, offset }
     }
 
     /// Settles a record, wherever it lies and whether or not it waits to be handed out again.
     pub(crate) fn settle(&mut self, ticket: Ticket) -> Settled {
         let Some(index) = self.find(ticket) else { return Settled::Stale };
-        let Entry::Open { offset, number, returned, .. } = &self.entries[index] else { return Settled::Stale };
-        let (last, number, returned) = (*offset, number.clone(), *returned);
+        let State::Open { returned, .. } = self.entries[index].state else { return Settled::Stale };
+        self.entries[index].state = State::Settled;
         self.open -= 1;
         self.returned -= usize::from(returned);
         self.settled_entries += 1;
-        self.entries[index] = Entry::Settled { last, number };
         if index == 0 {
             self.advance();
             return Settled::Covered;
@@ -185,21 +179,22 @@ impl Tracker {
 
     /// Whether one more record may be handed out under this bound of unsettled ones.
     pub(crate) fn has_room(&self, max_in_flight: usize) -> bool {
-        let span = self.entries.front().map_or(0, |front| self.next - front.last());
+        let span = self.entries.front().map_or(0, |front| self.next - front.last);
         self.open < max_in_flight && span < MAX_SPAN
     }
 
     /// The oldest unsettled record and when it was handed out first.
     pub(crate) fn oldest(&self) -> Option<(&SequenceNumber, Instant)> {
-        match self.entries.front()? {
-            Entry::Open { number, since, .. } => Some((number, *since)),
-            Entry::Settled { .. } => None,
+        let Entry { number, state, .. } = self.entries.front()?;
+        match state {
+            State::Open { since, .. } => Some((number, *since)),
+            State::Settled => None,
         }
     }
 
     fn set_returned(&mut self, ticket: Ticket, value: bool) -> bool {
         let Some(index) = self.find(ticket) else { return false };
-        let Entry::Open { returned, .. } = &mut self.entries[index] else { return false };
+        let State::Open { returned, .. } = &mut self.entries[index].state else { return false };
         match (*returned, value) {
             (false, true) => self.returned += 1,
             (true, false) => self.returned -= 1,
@@ -211,23 +206,21 @@ impl Tracker {
 
     /// The index of the entry that covers this position. As long as no range was merged it is plain arithmetic.
     fn find(&self, ticket: Ticket) -> Option<usize> {
-        let front = self.entries.front()?.last();
+        let front = self.entries.front()?.last;
         if ticket.generation != self.generation || ticket.offset < front {
             return None;
         }
         let guess = usize::try_from(ticket.offset - front).ok()?;
-        if self.entries.get(guess).is_some_and(|entry| entry.last() == ticket.offset) {
+        if self.entries.get(guess).is_some_and(|entry| entry.last == ticket.offset) {
             return Some(guess);
         }
-        let index = self.entries.partition_point(|entry| entry.last() < ticket.offset);
+        let index = self.entries.partition_point(|entry| entry.last < ticket.offset);
         (index < self.entries.len()).then_some(index)
     }
 
     /// Moves the watermark over the settled entries at the front.
     fn advance(&mut self) {
-        while let Some(Entry::Settled { .. }) = self.entries.front()
-            && let Some(Entry::Settled { last, number }) = self.entries.pop_front()
-        {
+        while let Some(Entry { last, number, .. }) = self.entries.pop_front_if(|entry| entry.is_settled()) {
             self.settled_entries -= 1;
             self.watermark = Some(Watermark { upto: last + 1, number });
         }
@@ -237,8 +230,8 @@ impl Tracker {
     fn merge(&mut self) {
         let mut merged: VecDeque<Entry> = VecDeque::with_capacity(self.open * 2 + 1);
         for entry in self.entries.drain(..) {
-            match (merged.back_mut(), &entry) {
-                (Some(back @ Entry::Settled { .. }), Entry::Settled { .. }) => *back = entry,
+            match merged.back_mut() {
+                Some(back) if back.is_settled() && entry.is_settled() => *back = entry,
                 _ => merged.push_back(entry),
             }
         }
