@@ -150,17 +150,23 @@ impl Subscription {
 
     /// The next record of the current page. None if there is none, or none may go out now.
     fn record(&mut self, now: Instant) -> Option<Item> {
-        let (ledger, mut page) = self.current.take()?;
-        match ledger.hand_out(page.generation(), page.peek()?, now) {
-            HandOut::Over => None,
+        let (ledger, page) = self.current.as_mut()?;
+        let out = page.peek().map_or(HandOut::Over, |number| ledger.hand_out(page.generation(), number, now));
+        match out {
+            HandOut::Over => {
+                self.current = None;
+                None
+            }
             HandOut::NotNow => {
+                let (ledger, page) = self.current.take()?;
                 ledger.set_aside(page);
                 None
             }
             HandOut::Out(ticket, epoch) => {
                 let Entry { sequence_number, partition_key, arrived_at, content } = page.take()?;
-                if page.peek().is_some() {
-                    self.current = Some((Arc::clone(&ledger), page));
+                let ledger = Arc::clone(ledger);
+                if page.peek().is_none() {
+                    self.current = None;
                 }
                 let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
                 Some(match content {

@@ -44,7 +44,7 @@ impl Ledger {
     pub(crate) fn hand_out(&self, generation: u64, number: &SequenceNumber, now: Instant) -> HandOut {
         self.write(|state| {
             let Some(tenure) = state.current(generation) else { return HandOut::Over };
-            if tenure.stop.is_cancelled() {
+            if tenure.is_leaving() {
                 return HandOut::Over;
             }
             if !state.has_room(now, self.hub.settings.max_in_flight) {
@@ -67,7 +67,7 @@ impl Ledger {
         self.write(|state| {
             let Some(tenure) = &state.tenure else { return HandOut::Over };
             let epoch = tenure.held.epoch;
-            if tenure.stop.is_cancelled() {
+            if tenure.is_leaving() {
                 return HandOut::Over;
             }
             if !tenure.is_valid(now) {

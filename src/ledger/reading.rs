@@ -27,7 +27,7 @@ impl Ledger {
     pub(crate) fn try_room(&self, generation: u64, now: Instant) -> Result<bool, Over> {
         self.write(|state| {
             let tenure = state.current(generation).ok_or(Over)?;
-            if tenure.stop.is_cancelled() {
+            if tenure.is_leaving() {
                 return Err(Over);
             }
             Ok(state.has_room(now, self.hub.settings.max_in_flight))
@@ -82,7 +82,7 @@ impl Ledger {
     pub(crate) fn set_aside(&self, mut page: Page) {
         page.park();
         self.write(|state| {
-            if state.current(page.generation()).is_some_and(|tenure| !tenure.stop.is_cancelled()) {
+            if state.current(page.generation()).is_some_and(|tenure| !tenure.is_leaving()) {
                 state.aside = Some(page);
             }
         });

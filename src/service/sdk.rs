@@ -169,7 +169,8 @@ fn raw(record: types::Record) -> RawRecord {
 
 /// Rounded, not cut: the SDK reads `1700000000.123` as the floating-point number just below it.
 fn millis(time: &DateTime) -> Option<i64> {
-    i64::try_from((time.as_nanos() + 500_000).div_euclid(1_000_000)).ok()
+    let millis = (i64::from(time.subsec_nanos()) + 500_000) / 1_000_000;
+    time.secs().checked_mul(1_000)?.checked_add(millis)
 }
 
 /// More than the wire can say is the service's to refuse, as are other numbers that are too large.
