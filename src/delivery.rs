@@ -12,7 +12,7 @@ use crate::{
     inbox::Returned,
     ledger::{Committing, Ledger},
     position::KinesisPosition,
-    record::{Headers, Record},
+    record::{Headers, Kept, Record, system_time},
     settings::OnDrop,
 };
 
@@ -30,8 +30,39 @@ use crate::{
 /// front, so nothing unsettled is ever passed.
 #[must_use = "a delivery that is dropped comes again; commit or ack it"]
 pub struct Delivery<T = Bytes> {
-    payload: T,
+    payload: Payload<T>,
     acker: Acker,
+}
+
+/// The payload of a delivery.
+enum Payload<T> {
+    /// The bytes that the acker keeps, where `T` is bytes. The first clone of those allocates, so there is none before
+    /// it is needed.
+    Kept {
+        view: fn(&Bytes) -> &T,
+        clone: fn(&Bytes) -> T,
+    },
+    Mapped(T),
+}
+
+impl Payload<Bytes> {
+    const KEPT: Self = Self::Kept { view: |bytes| bytes, clone: Bytes::clone };
+}
+
+impl<T> Payload<T> {
+    fn view<'a>(&'a self, kept: &'a Bytes) -> &'a T {
+        match self {
+            Self::Kept { view, .. } => view(kept),
+            Self::Mapped(payload) => payload,
+        }
+    }
+
+    fn take(self, kept: &Bytes) -> T {
+        match self {
+            Self::Kept { clone, .. } => clone(kept),
+            Self::Mapped(payload) => payload,
+        }
+    }
 }
 
 /// The duty to settle one delivery, apart from its payload: what [`Delivery::into_parts`] leaves. Dropping it means
@@ -43,56 +74,55 @@ pub struct Acker {
     epoch: u64,
     attempts: u32,
     /// Kept as it came, to be delivered again.
-    record: Record<Bytes>,
+    record: Kept,
     settled: bool,
 }
 
 impl Delivery {
-    pub(crate) fn new(ledger: Arc<Ledger>, ticket: Ticket, epoch: u64, record: Record<Bytes>, attempts: u32) -> Self {
-        let payload = record.payload.clone();
-        Self { payload, acker: Acker { ledger, ticket, epoch, attempts, record, settled: false } }
+    pub(crate) fn new(ledger: Arc<Ledger>, ticket: Ticket, epoch: u64, record: Kept, attempts: u32) -> Self {
+        Self { payload: Payload::KEPT, acker: Acker { ledger, ticket, epoch, attempts, record, settled: false } }
     }
 }
 
 impl<T> Delivery<T> {
     /// The payload.
     pub fn payload(&self) -> &T {
-        &self.payload
+        self.payload.view(&self.acker.record.payload)
     }
 
     /// The headers; empty where the producer set none.
     pub fn headers(&self) -> &Headers {
-        self.acker.record.headers()
+        &self.acker.record.headers
     }
 
     /// The partition key. None where the stream distributes records by itself and the producer named no key.
     pub fn partition_key(&self) -> Option<&str> {
-        self.acker.record.partition_key()
+        self.acker.record.partition_key.as_deref()
     }
 
     /// The name of the stream.
     pub fn stream(&self) -> &str {
-        self.acker.record.stream()
+        &self.acker.ledger.hub.stream
     }
 
     /// The shard.
     pub fn shard(&self) -> &ShardId {
-        self.acker.record.shard()
+        &self.acker.ledger.shard
     }
 
     /// The place of the record in its shard.
     pub fn sequence_number(&self) -> &SequenceNumber {
-        self.acker.record.sequence_number()
+        &self.acker.record.sequence_number
     }
 
     /// The record as a position: where to start reading *at* it.
     pub fn position(&self) -> KinesisPosition {
-        self.acker.record.position()
+        KinesisPosition::sequence(self.shard().clone(), self.sequence_number().clone())
     }
 
     /// When the service took the record, roughly: see [`Record::arrived_at`].
     pub fn arrived_at(&self) -> Option<SystemTime> {
-        self.acker.record.arrived_at()
+        system_time(self.acker.record.arrived_at?)
     }
 
     /// How often this process delivered the record, this time included: 1 the first time. A record that kills the
@@ -145,7 +175,8 @@ impl<T> Delivery<T> {
     /// }
     /// ```
     pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Delivery<U> {
-        Delivery { payload: map(self.payload), acker: self.acker }
+        let payload = self.payload.take(&self.acker.record.payload);
+        Delivery { payload: Payload::Mapped(map(payload)), acker: self.acker }
     }
 
     /// Decodes the payload; the duty to settle travels along.
@@ -166,18 +197,25 @@ impl<T> Delivery<T> {
     /// The error of `map`, and the delivery as it was.
     #[expect(clippy::result_large_err, reason = "the other variant is as large, and neither is kept for long")]
     pub fn try_map<U, E>(self, map: impl FnOnce(&T) -> Result<U, E>) -> Result<Delivery<U>, TryMapError<T, E>> {
-        match map(&self.payload) {
-            Ok(payload) => Ok(Delivery { payload, acker: self.acker }),
+        match map(self.payload()) {
+            Ok(payload) => Ok(Delivery { payload: Payload::Mapped(payload), acker: self.acker }),
             Err(error) => Err(TryMapError { delivery: self, error }),
         }
     }
 
     /// Parts the record from the duty to settle it.
     pub fn into_parts(self) -> (Record<T>, Acker) {
-        let Record { payload: _, headers, partition_key, stream, shard, sequence_number, arrived_at } =
-            self.acker.record.clone();
-        let payload = self.payload;
-        (Record { payload, headers, partition_key, stream, shard, sequence_number, arrived_at }, self.acker)
+        let Self { payload, acker } = self;
+        let record = Record {
+            payload: payload.take(&acker.record.payload),
+            headers: acker.record.headers.clone(),
+            partition_key: acker.record.partition_key.clone(),
+            stream: Arc::clone(&acker.ledger.hub.stream),
+            shard: acker.ledger.shard.clone(),
+            sequence_number: acker.record.sequence_number.clone(),
+            arrived_at: acker.record.arrived_at,
+        };
+        (record, acker)
     }
 }
 
@@ -210,8 +248,12 @@ impl Acker {
 
     fn give_back(&mut self) -> bool {
         self.settled = true;
-        let returned = Returned { ticket: self.ticket, record: self.record.clone(), attempts: self.attempts };
-        self.ledger.give_back(returned)
+        self.ledger.give_back(Returned {
+            ticket: self.ticket,
+            shard: self.ledger.shard.clone(),
+            record: self.record.clone(),
+            attempts: self.attempts,
+        })
     }
 }
 
@@ -237,15 +279,15 @@ impl<T> From<Delivery<T>> for Acker {
 
 impl<T: fmt::Debug> fmt::Debug for Delivery<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delivery").field("payload", &self.payload).field("acker", &self.acker).finish()
+        f.debug_struct("Delivery").field("payload", self.payload()).field("acker", &self.acker).finish()
     }
 }
 
 impl fmt::Debug for Acker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acker")
-            .field("stream", &self.record.stream)
-            .field("shard", &self.record.shard)
+            .field("stream", &self.ledger.hub.stream)
+            .field("shard", &self.ledger.shard)
             .field("sequence_number", &self.record.sequence_number)
             .field("epoch", &self.epoch)
             .field("attempt", &self.attempts)

@@ -12,11 +12,10 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::{ack::Ticket, error::KinesisError, id::ShardId, lock::lock, record::Record};
+use crate::{ack::Ticket, error::KinesisError, id::ShardId, lock::lock, record::Kept};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -25,7 +24,8 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) ticket: Ticket,
-    pub(crate) record: Record<Bytes>,
+    pub(crate) shard: ShardId,
+    pub(crate) record: Kept,
     /// How often it was handed out.
     pub(crate) attempts: u32,
 }

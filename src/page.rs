@@ -4,40 +4,34 @@ use std::vec;
 
 use bytes::Bytes;
 
-use crate::{aggregate, budget::Grant, envelope, id::SequenceNumber, record::Headers, service::RawRecord};
+use crate::{aggregate, budget::Grant, envelope, id::SequenceNumber, record::Kept, service::RawRecord};
 
 /// A record of a page, taken out of its wire forms.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) sequence_number: SequenceNumber,
-    pub(crate) partition_key: Option<Box<str>>,
-    pub(crate) arrived_at: Option<i64>,
-    pub(crate) content: Content,
+pub(crate) enum Entry {
+    /// One user record.
+    Plain(Kept),
+    /// Several, aggregated by the Kinesis Producer Library (R12).
+    Aggregated { sequence_number: SequenceNumber, partition_key: Option<Box<str>>, data: Bytes },
 }
 
-/// What a record holds.
-#[derive(Debug)]
-pub(crate) enum Content {
-    /// One user record.
-    Plain { payload: Bytes, headers: Headers },
-    /// Several, aggregated by the Kinesis Producer Library (R12).
-    Aggregated(Bytes),
+impl Entry {
+    fn sequence_number(&self) -> &SequenceNumber {
+        match self {
+            Self::Plain(Kept { sequence_number, .. }) | Self::Aggregated { sequence_number, .. } => sequence_number,
+        }
+    }
 }
 
 impl From<RawRecord> for Entry {
     fn from(raw: RawRecord) -> Self {
-        let content = if aggregate::is_aggregated(&raw.data) {
-            Content::Aggregated(raw.data)
-        } else {
-            let (headers, payload) = envelope::decode(raw.data);
-            Content::Plain { payload, headers }
-        };
-        Self {
-            sequence_number: raw.sequence_number,
-            partition_key: raw.partition_key.map(String::into_boxed_str),
-            arrived_at: raw.arrived_at,
-            content,
+        let RawRecord { data, partition_key, sequence_number, arrived_at } = raw;
+        let partition_key = partition_key.map(String::into_boxed_str);
+        if aggregate::is_aggregated(&data) {
+            return Self::Aggregated { sequence_number, partition_key, data };
         }
+        let (headers, payload) = envelope::decode(data);
+        Self::Plain(Kept { payload, headers, partition_key, sequence_number, arrived_at })
     }
 }
 
@@ -63,7 +57,7 @@ impl Page {
 
     /// The sequence number of the next record.
     pub(crate) fn peek(&self) -> Option<&SequenceNumber> {
-        self.entries.as_slice().first().map(|entry| &entry.sequence_number)
+        self.entries.as_slice().first().map(Entry::sequence_number)
     }
 
     /// The next record.

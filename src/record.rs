@@ -1,4 +1,4 @@
-//! A record as it is handed out: values only.
+//! A record as it is kept and as it is handed out: values only.
 
 use std::{
     fmt,
@@ -111,12 +111,27 @@ impl<T> Record<T> {
     /// When the service took the record, roughly: millisecond steps at best, and neither accurate nor in order
     /// ([`ApproximateArrivalTimestamp`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html)).
     pub fn arrived_at(&self) -> Option<SystemTime> {
-        let millis = self.arrived_at?;
-        let distance = Duration::from_millis(millis.unsigned_abs());
-        if millis < 0 {
-            SystemTime::UNIX_EPOCH.checked_sub(distance)
-        } else {
-            SystemTime::UNIX_EPOCH.checked_add(distance)
-        }
+        system_time(self.arrived_at?)
+    }
+}
+
+/// What is kept of a record as long as it may have to be delivered again. Where it was read, the ledger of its shard
+/// knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) payload: Bytes,
+    pub(crate) headers: Headers,
+    pub(crate) partition_key: Option<Box<str>>,
+    pub(crate) sequence_number: SequenceNumber,
+    pub(crate) arrived_at: Option<i64>,
+}
+
+/// This many milliseconds after 1970 (UTC).
+pub(crate) fn system_time(unix_millis: i64) -> Option<SystemTime> {
+    let distance = Duration::from_millis(unix_millis.unsigned_abs());
+    if unix_millis < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
     }
 }

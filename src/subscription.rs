@@ -23,9 +23,8 @@ use crate::{
     ledger::{HandOut, Ledger, Ledgers},
     life::CloseReport,
     monitor::StatsHandle,
-    page::{Content, Entry, Page},
+    page::{Entry, Page},
     pages::Pages,
-    record::Record,
     stats::SubscriptionStats,
 };
 
@@ -134,7 +133,7 @@ impl Subscription {
     }
 
     fn deliver_again(&self, returned: Returned, now: Instant) -> Option<Delivery> {
-        let ledger = self.ledgers.get(returned.record.shard())?;
+        let ledger = self.ledgers.get(&returned.shard)?;
         match ledger.hand_out_again(returned.ticket, now) {
             HandOut::Out(ticket, epoch) => {
                 let attempts = returned.attempts.saturating_add(1);
@@ -163,20 +162,16 @@ impl Subscription {
                 None
             }
             HandOut::Out(ticket, epoch) => {
-                let Entry { sequence_number, partition_key, arrived_at, content } = page.take()?;
+                let entry = page.take()?;
                 let ledger = Arc::clone(ledger);
                 if page.peek().is_none() {
                     self.current = None;
                 }
-                let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
-                Some(match content {
-                    Content::Plain { payload, headers } => {
-                        let record =
-                            Record { payload, headers, partition_key, stream, shard, sequence_number, arrived_at };
-                        Ok(Delivery::new(ledger, ticket, epoch, record, 1))
-                    }
-                    Content::Aggregated(data) => {
+                Some(match entry {
+                    Entry::Plain(record) => Ok(Delivery::new(ledger, ticket, epoch, record, 1)),
+                    Entry::Aggregated { sequence_number, partition_key, data } => {
                         ledger.ack(ticket);
+                        let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
                         let partition_key = partition_key.map(Arc::from);
                         Err(KinesisError::AggregatedRecord { stream, shard, sequence_number, partition_key, data })
                     }
