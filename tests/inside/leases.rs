@@ -36,6 +36,26 @@ async fn a_lease_is_renewed_every_three_seconds_whether_or_not_the_stream_is_pol
     assert_eq!(ground.row("a").await.unwrap().epoch, 1);
 }
 
+// L6, A4
+#[tokio::test(start_paused = true)]
+async fn renewals_and_checkpoints_are_on_time_whatever_the_other_interval_is() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    let subscription = me.subscribe(latest().checkpoint_interval(millis(2_100))).await;
+    sleep(seconds(10)).await;
+    assert_eq!(renewals(&me), every_three_seconds(3));
+    drop(subscription);
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon().checkpoint_interval(millis(4_500))).await;
+    ground.kinesis.put("a", 1);
+    next(&mut subscription).await.ack();
+    sleep(millis(4_499)).await;
+    assert_eq!(ground.checkpoint("a").await, "at a0");
+    sleep(millis(2)).await;
+    assert_eq!(ground.checkpoint("a").await, "after a0");
+}
+
 // D17
 #[tokio::test(start_paused = true)]
 async fn a_lease_stays_while_the_user_works_on_one_record_for_long() {
