@@ -33,8 +33,9 @@ use crate::{
 /// that this would reach.
 const TAKES_AT_ONCE: usize = 64;
 
-/// How soon a listing is repeated that does not show the children of an ended shard yet.
-const CHILDREN_INTERVAL: Duration = Duration::from_secs(1);
+/// How soon a listing is repeated that failed before any shard was known, or that does not show the children of an ended
+/// shard yet.
+const EAGER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The stream as it was when the subscription began.
 #[derive(Clone, Copy, Debug)]
@@ -171,17 +172,19 @@ impl Coordinator {
             _ = hub.life.closing() => return false,
             listed = list_all(&hub) => listed,
         };
-        self.next_listing = Instant::now() + hub.settings.list_interval;
-        match listed {
-            Ok(listed) => {
-                self.listed = listed;
-                if self.lacks_children() {
-                    self.next_listing = self.next_listing.min(Instant::now() + CHILDREN_INTERVAL);
-                }
+        let now = Instant::now();
+        self.next_listing = now + hub.settings.list_interval;
+        let listed = match listed {
+            Ok(shards) => {
+                self.listed = shards;
                 true
             }
             Err(failure) => self.not_listed(failure).await,
+        };
+        if self.listed.is_empty() || self.lacks_children() {
+            self.next_listing = self.next_listing.min(now + EAGER_INTERVAL);
         }
+        listed
     }
 
     /// Reports a failed listing, unless the stream itself is gone: that ends the subscription (X1).

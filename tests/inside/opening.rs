@@ -60,6 +60,28 @@ async fn a_first_pass_that_fails_anywhere_does_not_move_the_tip() {
     }
 }
 
+// L5, H4
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_somebody_waits_for_is_repeated_within_a_second_when_it_fails() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::ListShards).times(2), FailureKind::Throttled);
+    let mut subscription = me.subscribe(horizon()).await;
+    assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
+    assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
+    let parent = next(&mut subscription).await;
+    assert_eq!(ground.millis(), 2_000);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    sleep(millis(1_500)).await;
+    me.wire.fail(Rule::on(Op::ListShards).times(2), FailureKind::Throttled);
+    parent.ack();
+    assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
+    assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
+    assert_eq!((next(&mut subscription).await.sequence_number().as_str(), ground.millis()), ("b0", 5_500));
+}
+
 // L5
 #[tokio::test(start_paused = true)]
 async fn the_first_iterators_are_fetched_concurrently_and_before_subscribe_returns() {
