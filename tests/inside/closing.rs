@@ -59,13 +59,33 @@ async fn what_stays_in_flight_is_reported_after_the_drain_time() {
     let mut subscription = me.subscribe(horizon()).await;
     let mut records = take(&mut subscription, 3).await;
     records.remove(0).ack();
+    let stats = subscription.stats_handle();
     let report = subscription.close().await;
     assert_eq!(ground.millis() / 1_000, 30);
+    assert!(stats.snapshot().shards.iter().all(|shard| (shard.in_flight, &shard.oldest) == (0, &None)));
     assert_eq!((report.open.len(), report.unsaved.len()), (1, 0));
     let open = &report.open[0];
     assert_eq!((open.shard.as_str(), open.deliveries, open.oldest.as_str()), ("a", 2, "a1"));
     assert_eq!(ground.checkpoint("a").await, "after a0");
     assert_eq!(records.remove(0).commit().await.unwrap(), Commit::Superseded);
+}
+
+// L9, H3
+#[tokio::test(start_paused = true)]
+async fn closing_on_the_last_page_of_an_ended_shard_stores_no_end_over_what_was_not_handed_out() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    ground.kinesis.split("a", ["b", "c"]);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let record = next(&mut subscription).await;
+    sleep(millis(10)).await;
+    let closing = tokio::spawn(subscription.close());
+    sleep(millis(10)).await;
+    record.ack();
+    assert!(closing.await.unwrap().is_clean());
+    assert_eq!(ground.checkpoint("a").await, "after a0");
+    let mut again = ground.instance("me").subscribe(latest()).await;
+    assert_eq!(names(&within(&mut again, seconds(5)).await), ["a1", "a2"]);
 }
 
 // L9, D17
