@@ -14,8 +14,8 @@ use crate::{
 pub struct SubscriptionStats {
     /// The stream.
     pub stream: Arc<str>,
-    /// Bytes that were read and not yet handed out, and those reserved for reads under way: what
-    /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes) bounds.
+    /// The bytes of pages that were read and not yet handed out to their last record: what
+    /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes) bounds, together with the reads under way.
     pub bytes_held: usize,
     /// Shards of the opening whose leases were held by others and which may still turn out to be free.
     pub awaited: usize,
