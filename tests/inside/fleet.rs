@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::{
+    dice::Dice,
     ground::{Ground, Instance, horizon, millis, name, seconds},
     script::{Fault, Rule},
     table::Ask,
@@ -24,28 +25,6 @@ use crate::{
     lock::lock,
     subscription::Subscription,
 };
-
-/// A generator of numbers that look random (splitmix64).
-#[derive(Clone, Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.roll(len as u64)).unwrap()
-    }
-
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.index(of.len())]
-    }
-}
 
 /// What all workers of a run saw.
 #[derive(Debug, Default)]
@@ -64,8 +43,9 @@ impl Seen {
         self.deliveries += 1;
         let shard = delivery.shard().as_str().to_owned();
         let index: usize = name(delivery)[shard.len()..].parse().unwrap();
-        for (parent, records) in self.parents.get(&shard).into_iter().flatten() {
-            for of_parent in (0..*records).map(|index| format!("{parent}{index}")) {
+        // What is settled once stays so: the first record of a shard speaks for the others.
+        for (parent, records) in self.parents.remove(&shard).into_iter().flatten() {
+            for of_parent in (0..records).map(|index| format!("{parent}{index}")) {
                 assert!(self.settled.contains(&of_parent), "{} comes before {of_parent} is settled", name(delivery));
             }
         }
@@ -99,13 +79,9 @@ async fn work(mut subscription: Subscription, mut dice: Dice, seen: Arc<Mutex<Se
             match dice.roll(10) {
                 0 => delivery.nack(),
                 1 => drop(delivery),
-                2 => {
+                way => {
                     lock(&seen).settled.insert(name);
-                    drop(delivery.commit().await);
-                }
-                _ => {
-                    lock(&seen).settled.insert(name);
-                    delivery.ack();
+                    if way == 2 { drop(delivery.commit().await) } else { delivery.ack() }
                 }
             }
         }
@@ -252,9 +228,7 @@ impl Fleet {
             _ => {}
         }
         sleep(millis(self.dice.roll(3_000))).await;
-        for member in &self.members {
-            assert!(!member.worker.is_finished(), "a worker has ended");
-        }
+        assert!(self.members.iter().all(|member| !member.worker.is_finished()), "a worker has ended");
     }
 
     /// The records that nobody has settled, and the shards whose rows do not show that all of theirs are.
@@ -277,9 +251,9 @@ impl Fleet {
     }
 
     async fn settle(&mut self) {
-        for member in &self.members {
-            member.instance.wire.script.heal();
-            member.instance.table.script.heal();
+        for Member { instance, .. } in &self.members {
+            instance.wire.script.heal();
+            instance.table.script.heal();
         }
         for _ in 0..600 {
             if self.missing().await.is_empty() {

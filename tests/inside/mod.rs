@@ -5,10 +5,12 @@
 //! - [`wire`] and [`table`]: what one instance sees of the service and of the lease store, each behind a [`script`] of
 //!   faults and with a log of its calls,
 //! - [`ground`]: instances, and short words for what tests do with them,
+//! - [`fleet`]: three instances in every kind of trouble, one run for each seed of its [`dice`] (`SEEDS=0..1000`),
 //! - the rest: one file for each area of promises.
 //!
 //! It is part of the crate, in tests only, because it stands in for private traits.
 
+mod dice;
 mod ground;
 mod kinesis;
 mod script;
