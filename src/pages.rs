@@ -3,11 +3,15 @@
 use std::{panic::resume_unwind, pin::Pin, sync::Arc};
 
 use futures::stream::{Stream, unfold};
-use tokio::time::Instant;
+use tokio::{select, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use crate::{ledger::Ledger, page::Page, reader::Reader};
+use crate::{
+    ledger::{Ledger, Over},
+    page::Page,
+    reader::Reader,
+};
 
 /// Pages in the order of their shard, each with the books into which its records are entered. It ends when the shard
 /// is at its end, its reader gave up, or its lease is over.
@@ -24,7 +28,14 @@ pub(crate) fn pages(reader: Reader) -> Pages {
 struct ReadAhead {
     ledger: Arc<Ledger>,
     generation: u64,
-    task: AbortOnDropHandle<Option<(Reader, Page)>>,
+    next: Next,
+}
+
+/// What comes after the page that is worked through.
+enum Next {
+    Coming(AbortOnDropHandle<Option<(Reader, Page)>>),
+    There(Box<(Reader, Page)>),
+    Nothing,
 }
 
 impl ReadAhead {
@@ -33,8 +44,38 @@ impl ReadAhead {
         Self {
             ledger: Arc::clone(reader.ledger()),
             generation: reader.opening().generation,
-            task: AbortOnDropHandle::new(tokio::spawn(reader.next_page().instrument(span))),
+            next: Next::Coming(AbortOnDropHandle::new(tokio::spawn(reader.next_page().instrument(span)))),
         }
+    }
+
+    /// Waits for what comes next.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a page that came stays here.
+    async fn arrival(&mut self) {
+        if let Next::Coming(task) = &mut self.next {
+            self.next = match task.await {
+                Ok(Some(read)) => Next::There(Box::new(read)),
+                Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
+                Ok(None) | Err(_) => Next::Nothing,
+            };
+        }
+    }
+
+    /// Waits until the rest of the page before can be handed out. What is read meanwhile cannot go out before it, so it
+    /// is parked, or it would keep other shards from reading.
+    async fn room_for_the_rest(&mut self) -> Result<(), Over> {
+        let ledger = Arc::clone(&self.ledger);
+        select! {
+            biased;
+            room = ledger.room(self.generation) => return room,
+            () = self.arrival() => {}
+        }
+        if let Next::There(read) = &mut self.next {
+            read.1.park();
+        }
+        ledger.room(self.generation).await
     }
 }
 
@@ -42,19 +83,17 @@ impl ReadAhead {
 async fn step(mut ahead: ReadAhead) -> Option<((Arc<Ledger>, Page), ReadAhead)> {
     let ledger = Arc::clone(&ahead.ledger);
     if ledger.has_aside() {
-        ledger.room(ahead.generation).await.ok()?;
+        ahead.room_for_the_rest().await.ok()?;
         let page = ledger.take_aside()?;
         return Some(((ledger, page), ahead));
     }
-    let (reader, mut page) = match (&mut ahead.task).await {
-        Ok(read) => read?,
-        Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
-        Err(_) => return None,
-    };
+    ahead.arrival().await;
+    let Next::There(read) = ahead.next else { return None };
+    let (reader, mut page) = *read;
     if !ledger.try_room(ahead.generation, Instant::now()).ok()? {
         page.park();
         ledger.room(ahead.generation).await.ok()?;
-        page.unpark();
     }
+    page.unpark();
     Some(((ledger, page), ReadAhead::start(reader)))
 }
