@@ -525,6 +525,38 @@ async fn a_user_who_pauses_is_read_ahead_for_as_far_as_the_bytes_allow() {
     }
 }
 
+// D19, A5
+#[tokio::test]
+async fn what_a_shard_at_its_bound_has_read_ahead_does_not_keep_the_others_from_reading() {
+    let kinesis = kinesis(2).await;
+    let tight = quick(STREAM).read_limit(3).max_in_flight(2).max_buffered_bytes(250 << 10);
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), tight).await;
+    let stats = subscription.stats_handle();
+    let idle = async || stats.snapshot().shards.iter().all(|stats| stats.reads > 0);
+    eventually("both shards are idle, so that no more than nothing is expected of them", idle).await;
+    let reads = kinesis.faults().on(Op::GetRecords).shard(SHARD).hold();
+    for i in 0..6 {
+        let payload = format!("{i}{}", " ".repeat(if i < 3 { 0 } else { 100 << 10 }));
+        kinesis.put_to_shard(STREAM, SHARD, "key", payload).await;
+    }
+    reads.lift();
+    let mut held = vec![record(&mut subscription).await];
+    eventually("a second page is there", async || stats.snapshot().bytes_held > 300 << 10).await;
+    held.push(record(&mut subscription).await);
+
+    // The third record waits for room, and the second page waits behind it.
+    kinesis.put_to_shard(STREAM, OTHER, "key", "free").await;
+    let free = record(&mut subscription).await;
+    assert_eq!(text(&free), "free");
+    free.ack();
+    held.into_iter().for_each(Delivery::ack);
+    for i in 2..6 {
+        let delivery = record(&mut subscription).await;
+        assert!(text(&delivery).starts_with(&i.to_string()));
+        delivery.ack();
+    }
+}
+
 /// What a careless user does with a record, by its number: all there is to do, in tasks of its own too.
 async fn work(delivery: Delivery) {
     let number: usize = text(&delivery).parse().unwrap();
