@@ -1,4 +1,80 @@
 //! Read Amazon Kinesis Data Streams as one stream of records.
+//!
+//! Every shard is merged into one [`futures::Stream`], in the order of each shard and through splits and merges. Each
+//! record is settled by itself; the checkpoint of its shard follows, and never passes one that is unsettled.
+//!
+//! ```no_run
+//! use kinesis_stream::prelude::*;
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), KinesisError> {
+//!     let broker = KinesisBroker::new().consumer("quake-archive").connect().await?;
+//!     let quakes = broker
+//!         .subscribe(KinesisStream::new("quakes").initial_position(KinesisPosition::horizon()))
+//!         .await?;
+//!
+//!     // Ctrl-C ends the stream; what is in flight is still settled.
+//!     let closer = quakes.closer();
+//!     tokio::spawn(async move {
+//!         tokio::signal::ctrl_c().await.expect("a signal handler");
+//!         closer.close().await
+//!     });
+//!
+//!     quakes
+//!         .tolerant()
+//!         .map_ok(async |delivery| {
+//!             println!("{}: {} bytes", delivery.shard(), delivery.payload().len());
+//!             delivery.commit().await
+//!         })
+//!         .try_buffered(64)
+//!         .try_for_each(async |_| Ok(()))
+//!         .await?;
+//!     broker.shutdown().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # How it works
+//!
+//! Data flows one way, and settlement flows back as data:
+//!
+//! ```text
+//! KinesisStream -> coordinator -> lease -> shard -> merge -> Delivery -> the user's combinators
+//!                  lists shards,  kept by  pages,   Subscription               |
+//!                  lineage        a keeper one read                            |
+//!                      ^                   ahead                               v
+//!                      |                       LeaseStore <- checkpoint <- commit, ack
+//!                      |                           |
+//!                      +-- the end of a shard, read back from the store
+//! ```
+//!
+//! - The *coordinator* lists the shards, asks their lineage which are ready (a child waits for its parents), and takes
+//!   their leases.
+//! - Each shard is read by a task of its own, one page ahead of whoever consumes it, within the limits of the service and
+//!   of the subscription.
+//! - The *keeper* is the one task that writes to the lease store for leases that are held. Settling only marks a record and
+//!   wakes it, so acknowledging needs no I/O and no runtime, and neither leases nor checkpoints wait for the stream to be
+//!   polled.
+//!
+//! # Parts
+//!
+//! | part | is |
+//! |---|---|
+//! | [`KinesisBroker`], [`ConnectedKinesisBroker`] | configuration, and the connection made of it |
+//! | [`KinesisStream`], [`KinesisPosition`], [`OnDrop`] | what to read, from where, and how |
+//! | [`Subscription`], [`Tolerant`] | the stream of all shards |
+//! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and what settling came to |
+//! | [`Closer`], [`CloseReport`] | ending in good order |
+//! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
+//! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
+//! | [`Publisher`], [`Outgoing`] | putting records into a stream |
+//! | [`LeaseStore`], [`MemoryLeaseStore`] | where leases and checkpoints are kept |
+//! | [`prelude`] | what a pipeline needs, in one import |
+//!
+//! # Features
+//!
+//! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
+//!   default.
 
 mod ack;
 mod aggregate;
@@ -65,3 +141,8 @@ pub use crate::{
     stream::KinesisStream,
     subscription::{Subscription, Tolerant},
 };
+
+/// The programs in the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
