@@ -155,14 +155,14 @@ impl<T> Delivery<T> {
 
     /// Settles the record without waiting. The store learns of it with the next checkpoint, at most
     /// [`checkpoint_interval`](crate::KinesisStream::checkpoint_interval) later. Needs no runtime.
-    pub fn ack(self) {
-        self.acker.ack();
+    pub fn ack(mut self) {
+        self.acker.settle();
     }
 
     /// Gives the record back: it is delivered again after a pause of one second, which doubles with every attempt up to
     /// a minute. The rest of its shard goes on meanwhile, so it comes after later records. Needs no runtime.
-    pub fn nack(self) {
-        self.acker.nack();
+    pub fn nack(mut self) {
+        self.acker.give_back();
     }
 
     /// Turns the payload into something else; the duty to settle travels along. If the record has to be delivered
@@ -237,13 +237,17 @@ impl Acker {
 
     /// As [`Delivery::ack`].
     pub fn ack(mut self) {
-        self.settled = true;
-        self.ledger.ack(self.ticket);
+        self.settle();
     }
 
     /// As [`Delivery::nack`].
     pub fn nack(mut self) {
         self.give_back();
+    }
+
+    fn settle(&mut self) {
+        self.settled = true;
+        self.ledger.ack(self.ticket);
     }
 
     fn give_back(&mut self) -> bool {

@@ -270,11 +270,13 @@ impl Stream for Tolerant {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         loop {
-            match ready!(self.subscription.poll_next_unpin(cx)) {
-                Some(Err(error)) if error.class() == ErrorClass::Transient => {
+            // Looked at where it is: an item is some 200 bytes.
+            let item = self.subscription.poll_next_unpin(cx);
+            match &item {
+                Poll::Ready(Some(Err(error))) if error.class() == ErrorClass::Transient => {
                     tracing::warn!(stream = %self.subscription.hub.stream, %error, "an error that is being dealt with");
                 }
-                item => return Poll::Ready(item),
+                _ => return item,
             }
         }
     }

@@ -118,7 +118,7 @@ impl Service for SdkService {
 
     fn put<'a>(&'a self, stream: &'a str, partition_key: &'a str, data: Bytes) -> Call<'a, Put> {
         Box::pin(async move {
-            let data = Blob::new(Vec::from(data));
+            let data = Blob::from_maybe_shared(data);
             let call = self.client.put_record().stream_name(stream).partition_key(partition_key).data(data);
             let output = call.send().await.map_err(|error| failure(Action::PutRecord, error))?;
             Ok(Put { shard: output.shard_id.into(), sequence_number: output.sequence_number.into() })
@@ -160,7 +160,7 @@ fn at(call: GetShardIteratorFluentBuilder, origin: &Origin) -> GetShardIteratorF
 
 fn raw(record: types::Record) -> RawRecord {
     RawRecord {
-        data: record.data.into_inner().into(),
+        data: record.data.into_bytes(),
         partition_key: record.partition_key,
         sequence_number: record.sequence_number.into(),
         arrived_at: record.approximate_arrival_timestamp.as_ref().and_then(millis),
