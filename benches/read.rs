@@ -187,7 +187,7 @@ impl Ground {
             Way::Ack => self.subscribed(ack).await?,
             Way::Commit => self.subscribed(commit).await?,
         };
-        let cost = Cost { wall: started.elapsed(), cpu: cpu_time()? - spent };
+        let cost = Cost { wall: started.elapsed(), cpu: cpu_time()?.saturating_sub(spent) };
         if read == self.records() {
             Ok(cost)
         } else {
