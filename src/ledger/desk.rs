@@ -107,7 +107,8 @@ impl Ledger {
 
     /// When this shard must be looked at again, apart from the keeper's rounds.
     pub(crate) fn look_again_at(&self) -> Option<Instant> {
-        self.write(|state| state.tenure.as_ref()?.look_again_at())
+        let interval = self.hub.settings.checkpoint_interval;
+        self.write(|state| state.tenure.as_ref()?.look_again_at(&state.tracker, interval))
     }
 
     /// Enters that an errand was applied. False if its lease is over.

@@ -12,6 +12,9 @@ use crate::{
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
+/// What is due this soon is done now, so that shards whose leases were taken together are renewed together.
+const GRAIN: Duration = Duration::from_millis(20);
+
 /// What those who wait for the store see. Each tenure has a channel of its own, so that a commit that is looked at
 /// late still finds how its own tenure ended.
 #[derive(Clone, Debug, Default)]
@@ -176,9 +179,6 @@ impl Tenure {
     }
 
     /// The next thing to be done for this lease, if it is due.
-    ///
-    /// What is due by the middle of the next round is due now: a round that comes a little early must not put it off by
-    /// a whole one.
     pub(crate) fn duty(&self, tracker: &Tracker, now: Instant, settings: &Settings) -> Option<Duty> {
         if self.busy || self.retry.as_ref().is_some_and(|retry| now < retry.at) {
             return None;
@@ -197,7 +197,7 @@ impl Tenure {
         if self.is_drained(tracker) {
             return Some(Duty::Save(Checkpoint::ShardEnd, tracker.handed_out()));
         }
-        let soon = now + settings.round() / 2;
+        let soon = now + GRAIN;
         let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
         if let Some(mark) = unsaved
             && (leaves || self.wanted > self.stored || soon >= self.saved_at + settings.checkpoint_interval)
@@ -218,11 +218,15 @@ impl Tenure {
             || matches!(self.mark, Mark::Wanted(_))
     }
 
-    /// When to look for a duty again, if the keeper's rounds are too coarse for it: when a failed call may be repeated,
-    /// or when the lease goes.
-    pub(crate) fn look_again_at(&self) -> Option<Instant> {
-        let at = self.retry.as_ref().map(|retry| retry.at).or(self.leave_at);
-        at.filter(|_| !self.busy)
+    /// When to look for a duty again, apart from the keeper's rounds, which are too coarse for it: when a failed call may be
+    /// repeated, or else when the next thing is due.
+    pub(crate) fn look_again_at(&self, tracker: &Tracker, checkpoint_interval: Duration) -> Option<Instant> {
+        if self.busy {
+            return None;
+        }
+        let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
+        let due = || [self.leave_at, unsaved.map(|_| self.saved_at + checkpoint_interval), Some(self.renew_at)];
+        self.retry.as_ref().map(|retry| retry.at).or_else(|| due().into_iter().flatten().min())
     }
 
     /// The call was sent; nothing else is until its outcome is known.
