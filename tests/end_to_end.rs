@@ -734,6 +734,89 @@ async fn nothing_older_comes_from_a_start_at_a_time_after_a_split() {
     }
 }
 
+// E5, R6
+#[tokio::test]
+async fn a_forced_start_applies_to_the_shards_of_an_instance_that_proves_dead() {
+    let ground = Ground::from_env();
+    let stream = stream(&ground, "dead", 1).await;
+    let shard = ground.shards(&stream).await[0].id.clone();
+    fill(&ground, &stream, &shard, "record", 3).await;
+    let store = MemoryLeaseStore::new();
+    let (there, same_store, descriptor) = (ground.clone(), store.clone(), quick(&stream));
+    then_dies(async move {
+        let mut subscription = reading(&there, &same_store, descriptor).await;
+        let commit = commit_all(records(&mut subscription, 3).await).await;
+        (assert_eq!(commit.unwrap(), Commit::Stored), subscription)
+    })
+    .await;
+    let forced = quick(&stream).start_at(KinesisPosition::horizon());
+    let mut subscription = reading(&ground, &store, forced).await;
+    assert_eq!(subscription.stats().awaited, 1);
+    let seals = seal(&ground, &stream).await;
+    assert_eq!(up_to_seals(&mut subscription, seals).await, numbered("record", 3));
+}
+
+// H1
+#[tokio::test]
+async fn children_wait_for_what_another_instance_holds_of_their_parent() {
+    let ground = Ground::from_env();
+    let stream = &stream(&ground, "elsewhere", 1).await;
+    let parent = &ground.shards(stream).await[0].id;
+    fill(&ground, stream, parent, "parent", 2).await;
+    let store = MemoryLeaseStore::new();
+    let mut one = reading(&ground, &store, quick(stream)).await;
+    let mut held = records(&mut one, 2).await;
+    let mut other = reading(&ground, &store, quick(stream).list_interval(Duration::from_millis(50))).await;
+    ground.split(stream, parent).await;
+    let seals = seal(&ground, stream).await;
+    held.pop().unwrap().ack();
+
+    eventually("the end is seen", async || state(&one, parent) == Some(ShardState::Ending)).await;
+    let counter = rows(&store, stream).await[parent].counter;
+    eventually("renewals go by", async || rows(&store, stream).await[parent].counter >= counter + 3).await;
+    assert!(one.next().now_or_never().is_none() && other.next().now_or_never().is_none());
+    assert_eq!(rows(&store, stream).await.len(), 1);
+
+    assert_eq!(held.pop().unwrap().commit().await.unwrap(), Commit::Stored);
+    let mut both = futures::stream::select(one, other);
+    for _ in 0..seals {
+        let delivery = both.next().await.unwrap().unwrap();
+        assert_eq!(text(&delivery), "seal");
+        delivery.ack();
+    }
+}
+
+// A14, D4
+#[tokio::test]
+async fn records_that_arrive_while_one_instance_takes_over_from_another_come_once() {
+    let ground = Ground::from_env();
+    let stream = &stream(&ground, "hand-over", 2).await;
+    let store = MemoryLeaseStore::new();
+    let mut one = reading(&ground, &store, quick(stream)).await;
+    let mut other = reading(&ground, &store, quick(stream)).await;
+    let put = async {
+        for i in 0..150 {
+            ground.put(stream, &format!("key {i}"), i.to_string()).await;
+        }
+        seal(&ground, stream).await
+    };
+    let read = async {
+        let mut said = Vec::new();
+        while said.len() < 60 {
+            let delivery = record(&mut one).await;
+            said.push(text(&delivery));
+            delivery.ack();
+        }
+        assert!(one.close().await.is_clean());
+        said.extend(up_to_seals(&mut other, 2).await);
+        said
+    };
+    let (_, said) = tokio::join!(put, read);
+    let mut numbers: Vec<usize> = said.iter().map(|text| text.parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..150).collect::<Vec<_>>());
+}
+
 /// A record in which the Kinesis Producer Library put these user records together.
 fn aggregated(user_records: &[&str]) -> Vec<u8> {
     let mut message = b"\x0a\x03key".to_vec();
