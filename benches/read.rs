@@ -205,7 +205,7 @@ impl Ground {
     }
 
     /// Reads all with a subscription that a task of its own consumes.
-    async fn subscribed<F>(&self, consume: fn(Subscription, usize) -> F) -> Result<u32>
+    async fn subscribed<F>(&self, consume: fn(Subscription, u32) -> F) -> Result<u32>
     where
         F: Future<Output = Result<u32>> + Send + 'static,
     {
@@ -215,7 +215,7 @@ impl Ground {
             .reads_per_second(u32::MAX);
         let subscription = self.broker.subscribe(stream).await?;
         let closer = subscription.closer();
-        let read = tokio::spawn(consume(subscription, usize::try_from(self.records())?)).await??;
+        let read = tokio::spawn(consume(subscription, self.records())).await??;
         closer.close().await;
         Ok(read)
     }
@@ -234,20 +234,22 @@ async fn read_shard(client: Client, shard: String, limit: i32) -> Result<u32> {
     Ok(read)
 }
 
-async fn ack(subscription: Subscription, records: usize) -> Result<u32> {
-    let mut deliveries = subscription.tolerant().take(records);
+async fn ack(subscription: Subscription, records: u32) -> Result<u32> {
+    let mut deliveries = subscription.tolerant();
     let mut read = 0;
-    while let Some(delivery) = deliveries.try_next().await? {
+    while read < records
+        && let Some(delivery) = deliveries.try_next().await?
+    {
         read += look(delivery.payload());
         delivery.ack();
     }
     Ok(read)
 }
 
-async fn commit(subscription: Subscription, records: usize) -> Result<u32> {
+async fn commit(subscription: Subscription, records: u32) -> Result<u32> {
     let committed = subscription
         .tolerant()
-        .take(records)
+        .take(usize::try_from(records)?)
         .map_ok(async |delivery| {
             let seen = look(delivery.payload());
             delivery.commit().await.map(|_| seen)

@@ -1,4 +1,4 @@
-//! One answer of GetRecords, made ready to be handed out record by record.
+//! One answer of GetRecords, handed out record by record.
 
 use std::vec;
 
@@ -13,14 +13,6 @@ pub(crate) enum Entry {
     Plain(Kept),
     /// Several, aggregated by the Kinesis Producer Library (R12).
     Aggregated { sequence_number: SequenceNumber, partition_key: Option<Box<str>>, data: Bytes },
-}
-
-impl Entry {
-    fn sequence_number(&self) -> &SequenceNumber {
-        match self {
-            Self::Plain(Kept { sequence_number, .. }) | Self::Aggregated { sequence_number, .. } => sequence_number,
-        }
-    }
 }
 
 impl From<RawRecord> for Entry {
@@ -40,14 +32,13 @@ impl From<RawRecord> for Entry {
 #[derive(Debug)]
 pub(crate) struct Page {
     generation: u64,
-    entries: vec::IntoIter<Entry>,
+    records: vec::IntoIter<RawRecord>,
     grant: Grant,
 }
 
 impl Page {
     pub(crate) fn new(generation: u64, records: Vec<RawRecord>, grant: Grant) -> Self {
-        let entries: Vec<Entry> = records.into_iter().map(Entry::from).collect();
-        Self { generation, entries: entries.into_iter(), grant }
+        Self { generation, records: records.into_iter(), grant }
     }
 
     /// The opening of the shard under which it was read.
@@ -57,12 +48,12 @@ impl Page {
 
     /// The sequence number of the next record.
     pub(crate) fn peek(&self) -> Option<&SequenceNumber> {
-        self.entries.as_slice().first().map(Entry::sequence_number)
+        self.records.as_slice().first().map(|record| &record.sequence_number)
     }
 
-    /// The next record.
+    /// The next record. It is unwrapped here and not with its page: that would move each of them once more.
     pub(crate) fn take(&mut self) -> Option<Entry> {
-        self.entries.next()
+        self.records.next().map(Entry::from)
     }
 
     /// Says that nothing of it can be handed out for now, so that other shards are still read.
