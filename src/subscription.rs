@@ -105,8 +105,35 @@ impl Subscription {
         self.closer().close().await
     }
 
+    /// The next item, apart from those that `tolerance` leaves out.
+    ///
+    /// An item is some 160 bytes, so it is written once, to where the caller wants it.
+    fn poll_item(&mut self, cx: &mut Context<'_>, tolerance: Tolerance) -> Poll<Option<Item>> {
+        loop {
+            let now = Instant::now();
+            if let letter @ Poll::Ready(_) = self.poll_letter(now, tolerance) {
+                return letter;
+            }
+            if self.current.is_some() {
+                if let record @ Poll::Ready(_) = self.poll_record(now) {
+                    return record;
+                }
+                continue;
+            }
+            if let Poll::Ready(page) = self.poll_page(cx) {
+                self.current = Some(page);
+                continue;
+            }
+            self.hub.inbox.register(cx.waker());
+            if !self.hub.inbox.is_empty_handed() {
+                continue;
+            }
+            ready!(self.poll_alarm(cx));
+        }
+    }
+
     /// What the inbox holds that is due: an item, or the end.
-    fn poll_letter(&mut self, now: Instant) -> Poll<Option<Item>> {
+    fn poll_letter(&mut self, now: Instant, tolerance: Tolerance) -> Poll<Option<Item>> {
         if self.hub.inbox.has_news() {
             self.look_at = Some(now);
         }
@@ -115,6 +142,9 @@ impl Subscription {
         }
         while let Some(letter) = self.hub.inbox.take(now) {
             match letter {
+                Letter::Error(error) if tolerance.covers(&error) => {
+                    tracing::warn!(stream = %self.hub.stream, %error, "an error that is being dealt with");
+                }
                 Letter::Error(error) => return Poll::Ready(Some(Err(error))),
                 Letter::Again(returned) => {
                     if let Some(delivery) = self.deliver_again(returned, now) {
@@ -147,35 +177,31 @@ impl Subscription {
         }
     }
 
-    /// The next record of the current page. None if there is none, or none may go out now.
-    fn record(&mut self, now: Instant) -> Option<Item> {
-        let (ledger, page) = self.current.as_mut()?;
+    /// The next record of the current page. Pending if there is none, or none may go out now.
+    fn poll_record(&mut self, now: Instant) -> Poll<Option<Item>> {
+        let Some((ledger, page)) = &mut self.current else { return Poll::Pending };
         let out = page.peek().map_or(HandOut::Over, |number| ledger.hand_out(page.generation(), number, now));
-        match out {
-            HandOut::Over => {
-                self.current = None;
-                None
-            }
-            HandOut::NotNow => {
-                let (ledger, page) = self.current.take()?;
+        let HandOut::Out(ticket, epoch) = out else {
+            if let Some((ledger, page)) = self.current.take()
+                && out == HandOut::NotNow
+            {
                 ledger.set_aside(page);
-                None
             }
-            HandOut::Out(ticket, epoch) => {
-                let entry = page.take()?;
-                let ledger = Arc::clone(ledger);
-                if page.peek().is_none() {
-                    self.current = None;
-                }
-                Some(match entry {
-                    Entry::Plain(record) => Ok(Delivery::new(ledger, ticket, epoch, record, 1)),
-                    Entry::Aggregated { sequence_number, partition_key, data } => {
-                        ledger.ack(ticket);
-                        let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
-                        let partition_key = partition_key.map(Arc::from);
-                        Err(KinesisError::AggregatedRecord { stream, shard, sequence_number, partition_key, data })
-                    }
-                })
+            return Poll::Pending;
+        };
+        let Some(entry) = page.take() else { return Poll::Pending };
+        let ledger = Arc::clone(ledger);
+        if page.peek().is_none() {
+            self.current = None;
+        }
+        match entry {
+            Entry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(ledger, ticket, epoch, record, 1)))),
+            Entry::Aggregated { sequence_number, partition_key, data } => {
+                ledger.ack(ticket);
+                let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
+                let partition_key = partition_key.map(Arc::from);
+                let error = KinesisError::AggregatedRecord { stream, shard, sequence_number, partition_key, data };
+                Poll::Ready(Some(Err(error)))
             }
         }
     }
@@ -206,28 +232,7 @@ impl Stream for Subscription {
     type Item = Item;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        let this = self.get_mut();
-        loop {
-            let now = Instant::now();
-            if let Poll::Ready(letter) = this.poll_letter(now) {
-                return Poll::Ready(letter);
-            }
-            if this.current.is_some() {
-                if let Some(item) = this.record(now) {
-                    return Poll::Ready(Some(item));
-                }
-                continue;
-            }
-            if let Poll::Ready(page) = this.poll_page(cx) {
-                this.current = Some(page);
-                continue;
-            }
-            this.hub.inbox.register(cx.waker());
-            if !this.hub.inbox.is_empty_handed() {
-                continue;
-            }
-            ready!(this.poll_alarm(cx));
-        }
+        self.get_mut().poll_item(cx, Tolerance::None)
     }
 }
 
@@ -240,6 +245,19 @@ impl Drop for Subscription {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription").field("stream", &self.hub.stream).finish_non_exhaustive()
+    }
+}
+
+/// Which errors are left out.
+#[derive(Clone, Copy, Debug)]
+enum Tolerance {
+    None,
+    Transient,
+}
+
+impl Tolerance {
+    fn covers(self, error: &KinesisError) -> bool {
+        matches!(self, Self::Transient) && error.class() == ErrorClass::Transient
     }
 }
 
@@ -268,16 +286,7 @@ impl Tolerant {
 impl Stream for Tolerant {
     type Item = Item;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        loop {
-            // Looked at where it is: an item is some 200 bytes.
-            let item = self.subscription.poll_next_unpin(cx);
-            match &item {
-                Poll::Ready(Some(Err(error))) if error.class() == ErrorClass::Transient => {
-                    tracing::warn!(stream = %self.subscription.hub.stream, %error, "an error that is being dealt with");
-                }
-                _ => return item,
-            }
-        }
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        self.get_mut().subscription.poll_item(cx, Tolerance::Transient)
     }
 }
