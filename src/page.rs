@@ -15,9 +15,9 @@ pub(crate) enum Entry {
     Aggregated { sequence_number: SequenceNumber, partition_key: Option<Box<str>>, data: Bytes },
 }
 
-impl From<RawRecord> for Entry {
-    fn from(raw: RawRecord) -> Self {
-        let RawRecord { data, partition_key, sequence_number, arrived_at } = raw;
+impl Entry {
+    fn new(raw: RawRecord, sequence_number: SequenceNumber) -> Self {
+        let RawRecord { data, partition_key, arrived_at, .. } = raw;
         let partition_key = partition_key.map(String::into_boxed_str);
         if aggregate::is_aggregated(&data) {
             return Self::Aggregated { sequence_number, partition_key, data };
@@ -47,13 +47,19 @@ impl Page {
     }
 
     /// The sequence number of the next record.
-    pub(crate) fn peek(&self) -> Option<&SequenceNumber> {
-        self.records.as_slice().first().map(|record| &record.sequence_number)
+    pub(crate) fn peek(&self) -> Option<SequenceNumber> {
+        self.records.as_slice().first().map(|record| record.sequence_number.as_str().into())
     }
 
-    /// The next record. It is unwrapped here and not with its page: that would move each of them once more.
-    pub(crate) fn take(&mut self) -> Option<Entry> {
-        self.records.next().map(Entry::from)
+    /// Whether all were taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.as_slice().is_empty()
+    }
+
+    /// The next record, whose number [`peek`](Self::peek) gave. It is unwrapped here and not with its page: that would
+    /// move each of them once more.
+    pub(crate) fn take(&mut self, number: SequenceNumber) -> Option<Entry> {
+        self.records.next().map(|raw| Entry::new(raw, number))
     }
 
     /// Says that nothing of it can be handed out for now, so that other shards are still read.

@@ -196,8 +196,8 @@ impl Reader {
         };
         self.pace.answered(Instant::now(), Answer::Page { bytes });
         grant.ready(bytes);
-        self.resume = Origin::After(last.sequence_number.clone());
-        let (first, count) = (first.sequence_number.clone(), records.len());
+        self.resume = Origin::After(last.sequence_number.as_str().into());
+        let (first, count) = (first.sequence_number.as_str().into(), records.len());
         let page = Page::new(self.opening.generation, records, grant);
         match self.enter(&first, count).await {
             Ok(()) => Step::Page(page),

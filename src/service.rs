@@ -93,7 +93,9 @@ pub(crate) struct RawRecord {
     pub(crate) data: Bytes,
     /// The service leaves it out where a stream distributes records by itself.
     pub(crate) partition_key: Option<String>,
-    pub(crate) sequence_number: SequenceNumber,
+    /// As the SDK allocated it. What is allocated for every record of a page at once, and freed at once, costs the
+    /// allocator many times what comes and goes with each.
+    pub(crate) sequence_number: String,
     /// When the record arrived, roughly, in Unix milliseconds.
     pub(crate) arrived_at: Option<i64>,
 }

@@ -180,7 +180,8 @@ impl Subscription {
     /// The next record of the current page. Pending if there is none, or none may go out now.
     fn poll_record(&mut self, now: Instant) -> Poll<Option<Item>> {
         let Some((ledger, page)) = &mut self.current else { return Poll::Pending };
-        let out = page.peek().map_or(HandOut::Over, |number| ledger.hand_out(page.generation(), number, now));
+        let number = page.peek();
+        let out = number.as_ref().map_or(HandOut::Over, |number| ledger.hand_out(page.generation(), number, now));
         let HandOut::Out(ticket, epoch) = out else {
             if let Some((ledger, page)) = self.current.take()
                 && out == HandOut::NotNow
@@ -189,9 +190,9 @@ impl Subscription {
             }
             return Poll::Pending;
         };
-        let Some(entry) = page.take() else { return Poll::Pending };
+        let Some(entry) = number.and_then(|number| page.take(number)) else { return Poll::Pending };
         let ledger = Arc::clone(ledger);
-        if page.peek().is_none() {
+        if page.is_empty() {
             self.current = None;
         }
         match entry {

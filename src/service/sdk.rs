@@ -162,7 +162,7 @@ fn raw(record: types::Record) -> RawRecord {
     RawRecord {
         data: record.data.into_bytes(),
         partition_key: record.partition_key,
-        sequence_number: record.sequence_number.into(),
+        sequence_number: record.sequence_number,
         arrived_at: record.approximate_arrival_timestamp.as_ref().and_then(millis),
     }
 }
