@@ -70,7 +70,7 @@ impl Kinesis {
             shard.records.push(RawRecord {
                 data: data(&name),
                 partition_key: Some("k".to_owned()),
-                sequence_number: SequenceNumber::new(name),
+                sequence_number: name.clone(),
                 arrived_at,
             });
         });
@@ -152,7 +152,7 @@ impl Kinesis {
         self.existing(|state| {
             let records = &state.shards.get(shard).ok_or(FailureKind::NotFound)?.records;
             let find = |number: &SequenceNumber| {
-                let found = records.iter().position(|record| record.sequence_number == *number);
+                let found = records.iter().position(|record| record.sequence_number == number.as_str());
                 found.ok_or(FailureKind::Rejected)
             };
             let index = match origin {
