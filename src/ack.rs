@@ -361,7 +361,7 @@ mod tests {
 
     impl Model {
         fn run(&self) -> usize {
-            (self.first..).take_while(|index| self.settled.contains(index)).count()
+            (self.first..self.tickets.len()).take_while(|index| self.settled.contains(index)).count()
         }
 
         fn counts(&self, index: usize) -> bool {

@@ -210,7 +210,14 @@ async fn a_tolerant_pipeline_goes_on_through_an_outage_a_throttle_and_a_lost_lea
     // Somebody else takes the shard, reads nothing, and dies.
     let row = rows(&store, STREAM).await.remove(SHARD).unwrap();
     let seen = Some(row.seen());
-    let theft = Take { key: row.key, owner: "thief".into(), seen, parents: row.parents, stream_created: None };
+    let theft = Take {
+        key: row.key,
+        owner: "thief".into(),
+        seen,
+        parents: row.parents,
+        stream_created: None,
+        forget_checkpoint: false,
+    };
     let stolen = steal(&store, theft).await;
     eventually("the theft is noticed", async || stats.snapshot().shards[0].state == ShardState::Released).await;
     fill(&kinesis, 2..3).await;

@@ -1,6 +1,6 @@
 //! The books as the coordinator and the keeper see them: leases come, are paid for, and go.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use tokio::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use crate::{
     lease::{Held, Lease},
     life::OpenShard,
     position::{Checkpoint, Origin},
+    service::ListedShard,
     stats::{ShardState, ShardStats},
 };
 
@@ -71,6 +72,25 @@ impl Ledger {
     /// Whether this subscription read the shard to its end and stored that.
     pub(crate) fn ended_here(&self) -> bool {
         self.write(|state| state.ended_here)
+    }
+
+    /// The children of a shard that this subscription read to its end, as far as its last page told them.
+    pub(crate) fn children(&self) -> Vec<ListedShard> {
+        self.write(|state| if state.ended_here { mem::take(&mut state.children) } else { Vec::new() })
+    }
+
+    /// Whether the service said that there is no such shard.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.write(|state| state.denied)
+    }
+
+    /// Starts from nothing: the shard is that of another stream, of the same name.
+    pub(crate) fn reset(&self) {
+        self.retire();
+        self.write(|state| {
+            (state.began, state.children) = (None, Vec::new());
+            (state.ended_here, state.denied, state.gave_up) = (false, false, false);
+        });
     }
 
     /// Where the shard was opened first in this subscription.

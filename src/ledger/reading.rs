@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::{Counts, Ledger, Opening, Over};
-use crate::{error::KinesisError, id::SequenceNumber, page::Page};
+use crate::{error::KinesisError, id::SequenceNumber, page::Page, service::ListedShard};
 
 impl Ledger {
     /// Waits until the shard is below its bounds and its lease is good.
@@ -42,13 +42,19 @@ impl Ledger {
         })
     }
 
-    /// Enters that the service has no more records for this shard.
-    pub(crate) fn at_end(&self, generation: u64) {
+    /// Enters that the service has no more records for this shard, and which its children are.
+    pub(crate) fn at_end(&self, generation: u64, children: Vec<ListedShard>) {
         self.write_and_ring(|state| {
             if let Some(tenure) = state.current(generation) {
                 tenure.at_end();
+                state.children = children;
             }
         });
+    }
+
+    /// Enters that the service refused a call that names this shard. `denied`: it said that there is no such shard.
+    pub(crate) fn doubt(&self, denied: bool) {
+        self.write(|state| state.denied |= denied);
     }
 
     /// Enters that the reader gave up: what is in flight may be settled for the drain time, then the lease goes.

@@ -81,7 +81,14 @@ impl Ground {
     pub(crate) async fn steal(&self, shard: &str, owner: &str) {
         let key = LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: shard.into() };
         let seen = self.row(shard).await.map(|row| row.seen());
-        let take = Take { key, owner: owner.into(), seen, parents: Vec::new(), stream_created: None };
+        let take = Take {
+            key,
+            owner: owner.into(),
+            seen,
+            parents: Vec::new(),
+            stream_created: None,
+            forget_checkpoint: false,
+        };
         self.rows.take(&take).await.unwrap();
     }
 }

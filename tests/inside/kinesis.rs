@@ -129,7 +129,14 @@ impl Kinesis {
     }
 
     pub(super) fn describe(&self) -> Answer<Described> {
-        self.existing(|_| Ok(Described { status: StreamStatus::Usable, created: Some(EPOCH), now: Some(self.date()) }))
+        self.existing(|_| {
+            Ok(Described {
+                status: StreamStatus::Usable,
+                created: Some(EPOCH),
+                retention: None,
+                now: Some(self.date()),
+            })
+        })
     }
 
     pub(super) fn list(&self) -> Answer<ListedPage> {
@@ -176,6 +183,7 @@ impl Kinesis {
                 records: records[index..upto].to_vec(),
                 next: (more || !closed).then(|| self.iterator(&shard, upto)),
                 behind: Some(behind),
+                children: Vec::new(),
             })
         })
     }

@@ -19,6 +19,7 @@ pub(crate) enum Ask {
     Checkpoint,
     Release,
     Want,
+    Delete,
 }
 
 /// See the module.
@@ -85,5 +86,9 @@ impl LeaseStore for Table {
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         self.call((Ask::Want, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
+    }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.call((Ask::Delete, Some(&key.shard), String::new()), self.rows.delete(key, seen))
     }
 }
