@@ -100,9 +100,14 @@ impl Hub {
         self.inbox.end();
     }
 
+    /// Has the coordinator look with its next listing whether the stream is still the same.
+    pub(crate) fn doubt_a_little(&self) {
+        self.doubtful.store(true, Ordering::Relaxed);
+    }
+
     /// Has the coordinator look at once what became of the stream.
     pub(crate) fn doubt(&self) {
-        self.doubtful.store(true, Ordering::Relaxed);
+        self.doubt_a_little();
         self.agenda.notify_one();
     }
 

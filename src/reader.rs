@@ -198,6 +198,7 @@ impl Reader {
         let Fetched { records, next, behind, children } = fetched;
         let behind = behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
         self.failures = 0;
+        self.ledger.deny(false);
         self.cursor = next.map_or(Cursor::End(children), Cursor::At);
         self.ledger.count(|counts| {
             counts.reads += 1;

@@ -52,9 +52,9 @@ impl Ledger {
         });
     }
 
-    /// Enters that the service refused a call that names this shard. `denied`: it said that there is no such shard.
-    pub(crate) fn doubt(&self, denied: bool) {
-        self.write(|state| state.denied |= denied);
+    /// Enters whether the service denies that there is such a shard.
+    pub(crate) fn deny(&self, denied: bool) {
+        self.write(|state| state.denied = denied);
     }
 
     /// Enters that the reader gave up: what is in flight may be settled for the drain time, then the lease goes.

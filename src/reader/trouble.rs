@@ -26,6 +26,8 @@ impl Reader {
             }
             FailureKind::IteratorExpired => {
                 self.cursor = Cursor::Lost;
+                // The iterators of an old stream may end like this, too.
+                self.hub.doubt_a_little();
                 Answer::Void
             }
             _ if self.refuses_checkpoint(&failure) => {
@@ -42,11 +44,17 @@ impl Reader {
     fn failed(&mut self, failure: ServiceFailure) -> Step {
         let kind = failure.kind();
         // The place after a record that this reader has read itself is refused: the next reader asks the checkpoint.
-        let is_lost = matches!(self.cursor, Cursor::Lost) && kind == FailureKind::Rejected;
+        let is_lost = matches!((&self.cursor, &self.resume), (Cursor::Lost, Origin::At(_) | Origin::After(_)))
+            && kind == FailureKind::Rejected;
         self.failures = if is_lost { MAX_FAILURES } else { self.failures + 1 };
         let gives_up = self.failures >= MAX_FAILURES;
-        if let FailureKind::NotFound | FailureKind::Rejected = kind {
-            self.ledger.doubt(kind == FailureKind::NotFound);
+        if let FailureKind::NotFound = kind {
+            self.ledger.deny(true);
+        }
+        // One look is enough for all failures in a row.
+        if let FailureKind::NotFound | FailureKind::Rejected = kind
+            && (self.failures == 1 || is_lost)
+        {
             self.hub.doubt();
         }
         // Whether it is the shard or the whole stream that is gone, a listing tells before the next attempt.
@@ -76,6 +84,8 @@ impl Reader {
         let lost = KinesisError::CheckpointLost { stream, shard, checkpoint, source };
         tracing::warn!(error = %lost, "a checkpoint is lost");
         self.ledger.report(lost);
+        // It may be that of another stream of this name.
+        self.hub.doubt();
     }
 
     /// Looks at an empty answer: does the checkpoint lead anywhere?
