@@ -5,7 +5,7 @@
 //! stays here as it was, and holds its children back. A shard can also be known before any listing shows it: from the
 //! last page of its parent, or from its lease row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ const MISSING_FOR: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     shards: BTreeMap<ShardId, Entry>,
+    gone: BTreeSet<ShardId>,
 }
 
 #[derive(Debug)]
@@ -27,6 +28,14 @@ struct Entry {
     missing_since: Option<Instant>,
     /// Nothing but a lease row says that it exists.
     is_memory: bool,
+}
+
+/// A shard that is gone.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) shard: ShardId,
+    /// It was never seen: its row alone said that it was there.
+    pub(crate) was_memory: bool,
 }
 
 impl Catalogue {
@@ -44,6 +53,11 @@ impl Catalogue {
         self.shards.contains_key(shard)
     }
 
+    /// Whether the shard was there and is gone. One that was never seen may just be newer than the last listing.
+    pub(crate) fn is_gone(&self, shard: &ShardId) -> bool {
+        self.gone.contains(shard) && !self.has(shard)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.shards.is_empty()
     }
@@ -55,7 +69,7 @@ impl Catalogue {
         listing: Vec<ListedShard>,
         now: Instant,
         denied: impl Fn(&ShardId) -> bool,
-    ) -> Vec<ListedShard> {
+    ) -> Vec<Gone> {
         let mut missing = std::mem::take(&mut self.shards);
         for shard in listing {
             missing.remove(&shard.id);
@@ -65,7 +79,8 @@ impl Catalogue {
         for (id, mut entry) in missing {
             let since = *entry.missing_since.get_or_insert(now);
             if now >= since + MISSING_FOR || denied(&id) {
-                gone.push(entry.shard);
+                self.gone.insert(id.clone());
+                gone.push(Gone { shard: id, was_memory: entry.is_memory });
             } else {
                 self.shards.insert(id, entry);
             }
@@ -81,12 +96,14 @@ impl Catalogue {
         }
     }
 
-    /// Takes in the shards of rows whose end is not stored and which the first listing lacks: they may have been missed
-    /// by it.
-    pub(crate) fn remember(&mut self, rows: &[&Lease], now: Instant) {
-        for row in rows.iter().filter(|row| !row.is_ended()) {
+    /// Takes in the shards of rows which the first listing, made at that time, lacks: they may have been missed by it.
+    /// A shard that was not read to its end, and a child of which was read nevertheless, was gone before.
+    pub(crate) fn remember(&mut self, rows: &[&Lease], listed_at: Instant) {
+        let read = rows.iter().filter(|row| row.checkpoint.is_some());
+        let passed: BTreeSet<&ShardId> = read.flat_map(|row| &row.parents).collect();
+        for row in rows.iter().filter(|row| row.is_ended() || !passed.contains(&row.key.shard)) {
             let shard = || ListedShard { id: row.key.shard.clone(), parents: row.parents.clone(), closed: true };
-            let entry = || Entry { shard: shard(), missing_since: Some(now), is_memory: true };
+            let entry = || Entry { shard: shard(), missing_since: Some(listed_at), is_memory: true };
             self.shards.entry(row.key.shard.clone()).or_insert_with(entry);
         }
     }
@@ -108,8 +125,9 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    fn list(catalogue: &mut Catalogue, shards: &[&str], now: Instant) -> Vec<ListedShard> {
-        catalogue.list(shards.iter().map(|id| shard(id)).collect(), now, |_| false)
+    fn list(catalogue: &mut Catalogue, shards: &[&str], now: Instant) -> Vec<ShardId> {
+        let gone = catalogue.list(shards.iter().map(|id| shard(id)).collect(), now, |_| false);
+        gone.into_iter().map(|gone| gone.shard).collect()
     }
 
     // H6
@@ -120,7 +138,7 @@ mod tests {
         assert!(list(&mut catalogue, &["b"], start + seconds(1)).is_empty());
         assert!(list(&mut catalogue, &["b"], start + seconds(10)).is_empty());
         assert_eq!(ids(catalogue.shards()), ["a", "b"]);
-        assert_eq!(ids(&list(&mut catalogue, &["b"], start + seconds(11))), ["a"]);
+        assert_eq!(list(&mut catalogue, &["b"], start + seconds(11)), ["a".into()]);
         assert_eq!(ids(catalogue.shards()), ["b"]);
     }
 
@@ -132,7 +150,7 @@ mod tests {
         list(&mut catalogue, &[], start + seconds(1));
         list(&mut catalogue, &["a"], start + seconds(2));
         assert!(list(&mut catalogue, &[], start + seconds(13)).is_empty());
-        assert_eq!(ids(&list(&mut catalogue, &[], start + seconds(23))), ["a"]);
+        assert_eq!(list(&mut catalogue, &[], start + seconds(23)), ["a".into()]);
     }
 
     // H6
@@ -141,7 +159,7 @@ mod tests {
         let (mut catalogue, start) = (Catalogue::default(), Instant::now());
         list(&mut catalogue, &["a", "b"], start);
         let gone = catalogue.list(vec![shard("b")], start, |id| id.as_str() == "a");
-        assert_eq!(ids(&gone), ["a"]);
+        assert!(matches!(&gone[..], [Gone { shard, was_memory: false }] if shard.as_str() == "a"));
         assert!(catalogue.list(vec![shard("b")], start, |_| true).is_empty());
     }
 

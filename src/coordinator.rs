@@ -16,8 +16,8 @@ use tokio::{
 
 use self::candidates::Opening;
 use crate::{
-    catalogue::Catalogue,
-    error::KinesisError,
+    catalogue::{Catalogue, Gone},
+    error::{ErrorClass, KinesisError},
     failure::{FailureKind, ServiceFailure},
     hub::Hub,
     id::ShardId,
@@ -66,6 +66,10 @@ struct Coordinator {
     first_pass: bool,
     witness: Witness,
     next_listing: Instant,
+    /// When the last complete listing was made.
+    listed_at: Instant,
+    /// Shards that are known from rows alone, were not read to their end, and that nobody else holds.
+    abandoned: BTreeSet<ShardId>,
     /// A listing that lacks the children of an ended shard is repeated sooner until then.
     eager_until: Instant,
 }
@@ -91,6 +95,8 @@ pub(crate) fn start(
         first_pass: true,
         witness: Witness::default(),
         next_listing: now,
+        listed_at: now,
+        abandoned: BTreeSet::new(),
         eager_until: now,
     };
     tokio::spawn(coordinator.run(ready))
@@ -149,18 +155,18 @@ impl Coordinator {
         let now = Instant::now();
         self.witness.observe(&rows, now);
         if self.opening.is_none() && !self.catalogue.is_empty() {
-            self.open(&rows, now);
+            self.open(&rows);
         }
         let candidates = self.candidates(&rows, lists, now);
         let this = &*self;
         stream::iter(candidates).for_each_concurrent(CALLS_AT_ONCE, |candidate| this.take(candidate)).await;
         if lists {
-            self.sweep(&rows).await;
+            self.sweep(&rows, now).await;
         }
     }
 
     /// Fixes the opening, when shards and rows are known for the first time.
-    fn open(&mut self, rows: &[Lease], now: Instant) {
+    fn open(&mut self, rows: &[Lease]) {
         let (own, foreign): (Vec<&Lease>, Vec<&Lease>) = rows.iter().partition(|row| self.is_of_this_stream(row));
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
@@ -168,8 +174,10 @@ impl Coordinator {
             tracing::warn!(%error, "the checkpoints of the old stream are not used");
             self.hub.inbox.error(None, error);
         }
-        self.catalogue.remember(&own, now);
-        self.opening = Some(Opening::new(&self.plan, self.catalogue.shards(), &own, &self.hub.owner));
+        self.catalogue.remember(&own, self.listed_at);
+        let is_left = |row: &&&Lease| !row.is_ended() && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner);
+        self.abandoned = own.iter().filter(is_left).map(|row| row.key.shard.clone()).collect();
+        self.opening = Some(Opening::new(&self.plan, &self.catalogue, &own, &self.hub.owner));
     }
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).
@@ -180,30 +188,55 @@ impl Coordinator {
     /// Lists the shards. False if the subscription is over.
     async fn list(&mut self) -> bool {
         let hub = Arc::clone(&self.hub);
-        if hub.was_in_doubt() {
-            self.look_again().await;
-        }
         let listed = select! {
             biased;
             _ = hub.life.closing() => return false,
-            listed = list_all(&hub) => listed,
+            listed = self.look() => listed,
         };
         let now = Instant::now();
         self.next_listing = now + hub.settings.list_interval;
         match listed {
             Ok(listed) => {
+                self.listed_at = now;
                 let ledgers = Arc::clone(&self.ledgers);
                 let denied = |shard: &ShardId| ledgers.get(shard).is_some_and(|ledger| ledger.is_denied());
-                for shard in self.catalogue.list(listed, now, denied) {
-                    self.gone(&shard);
+                for gone in self.catalogue.list(listed, now, denied) {
+                    self.gone(gone);
                 }
-                if self.lacks_children() {
-                    self.next_listing = self.next_listing.min(now + CHILDREN_INTERVAL);
-                }
-                true
             }
-            Err(failure) => self.not_listed(failure).await,
+            Err(error) if error.class() == ErrorClass::Fatal => {
+                hub.fail(error);
+                return false;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the shards could not be listed");
+                hub.inbox.error(None, error);
+            }
         }
+        if self.lacks_children() {
+            self.next_listing = self.next_listing.min(now + CHILDREN_INTERVAL);
+        }
+        true
+    }
+
+    /// Looks at the stream, if there is doubt about it, and at its shards.
+    async fn look(&mut self) -> Result<Vec<ListedShard>, KinesisError> {
+        if self.hub.was_in_doubt() {
+            self.look_again().await;
+        }
+        let failure = match list_all(&self.hub).await {
+            Ok(listed) => return Ok(listed),
+            Err(failure) => failure,
+        };
+        let stream = Arc::clone(&self.hub.stream);
+        // That the stream itself is gone ends the subscription (X1).
+        if failure.kind() == FailureKind::NotFound
+            && let Err(source) = self.hub.service.describe(&stream).await
+            && source.kind() == FailureKind::NotFound
+        {
+            return Err(KinesisError::StreamGone { stream, source });
+        }
+        Err(KinesisError::List { stream, source: failure })
     }
 
     /// Looks whether the stream was deleted and created again meanwhile: then everything begins anew (H7).
@@ -211,7 +244,7 @@ impl Coordinator {
         let created = match self.hub.service.describe(&self.hub.stream).await {
             Ok(described) => described.created,
             // What is wrong with the stream, the listing says.
-            Err(_) => return,
+            Err(_) => return self.hub.doubt_a_little(),
         };
         if created.is_none() || created == self.beginning.created {
             return;
@@ -219,37 +252,28 @@ impl Coordinator {
         self.beginning.created = created;
         self.plan.forced = None;
         self.catalogue = Catalogue::default();
+        self.abandoned.clear();
         self.opening = None;
         for ledger in self.ledgers.all() {
             ledger.reset();
         }
     }
 
-    /// A shard is no longer part of the stream (H6).
-    fn gone(&self, shard: &ListedShard) {
-        let Some(ledger) = self.ledgers.get(&shard.id) else { return };
-        if ledger.is_held() && !ledger.ended_here() {
-            let (stream, shard) = (Arc::clone(&self.hub.stream), shard.id.clone());
-            let error = KinesisError::ShardGone { stream, shard };
+    /// A shard is no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
+    fn gone(&self, Gone { shard, was_memory }: Gone) {
+        let ledger = self.ledgers.get(&shard);
+        let was_read = ledger.as_ref().is_some_and(|ledger| ledger.is_unfinished());
+        if was_read || was_memory && self.abandoned.contains(&shard) {
+            let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
             tracing::warn!(%error, "a shard is gone");
-            ledger.report(error);
-            ledger.leave(Instant::now());
+            match &ledger {
+                Some(ledger) => ledger.report(error),
+                None => self.hub.inbox.error(Some(shard), error),
+            }
         }
-    }
-
-    /// Reports a failed listing, unless the stream itself is gone: that ends the subscription (X1).
-    async fn not_listed(&self, source: ServiceFailure) -> bool {
-        let stream = Arc::clone(&self.hub.stream);
-        if source.kind() == FailureKind::NotFound
-            && let Err(source) = self.hub.service.describe(&stream).await
-            && source.kind() == FailureKind::NotFound
-        {
-            self.hub.fail(KinesisError::StreamGone { stream, source });
-            return false;
+        if let Some(ledger) = ledger.filter(|_| was_read) {
+            ledger.leave(Instant::now() + self.hub.settings.drain_timeout);
         }
-        tracing::warn!(%stream, error = %source, "the shards could not be listed");
-        self.hub.inbox.error(None, KinesisError::List { stream, source });
-        true
     }
 
     /// Whether a shard that ended here, and is still listed, has no children in the listing: they appear a little later.
@@ -260,8 +284,9 @@ impl Coordinator {
             && self.catalogue.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
     }
 
-    /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6).
-    async fn sweep(&self, rows: &[Lease]) {
+    /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6), and those of an older
+    /// stream, the shards of which this one does not have.
+    async fn sweep(&self, rows: &[Lease], now: Instant) {
         let waits = |parent: &ShardId| {
             let unread = |child: &ShardId| {
                 let row = rows.iter().find(|row| row.key.shard == *child);
@@ -271,9 +296,16 @@ impl Coordinator {
             let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
             listed.chain(known).any(|(child, parents)| parents.contains(parent) && unread(child))
         };
-        let is_gone = |row: &&Lease| row.is_ended() && !self.catalogue.has(&row.key.shard);
-        let obsolete = rows.iter().filter(is_gone).filter(|row| self.is_of_this_stream(row) && !waits(&row.key.shard));
-        let calls = obsolete.map(|row| self.hub.answer(self.hub.store.delete(&row.key, row.seen())));
+        let is_over = |row: &&Lease| {
+            let shard = &row.key.shard;
+            if self.is_of_this_stream(row) {
+                row.is_ended() && self.catalogue.is_gone(shard) && !waits(shard)
+            } else {
+                self.opening.is_some() && !self.catalogue.has(shard) && self.is_free(Some(row), now)
+            }
+        };
+        let over = rows.iter().filter(is_over);
+        let calls = over.map(|row| self.hub.answer(self.hub.store.delete(&row.key, row.seen())));
         stream::iter(calls)
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
                 // Whatever came of it, the next listing looks again.

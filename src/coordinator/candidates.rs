@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Coordinator;
 use crate::{
+    catalogue::Catalogue,
     id::ShardId,
     lease::{Lease, Take},
     ledger::Ledger,
@@ -27,17 +28,14 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    pub(super) fn new<'a>(
-        plan: &Plan,
-        shards: impl IntoIterator<Item = &'a ListedShard>,
-        rows: &[&Lease],
-        owner: &Arc<str>,
-    ) -> Self {
+    pub(super) fn new(plan: &Plan, catalogue: &Catalogue, rows: &[&Lease], owner: &Arc<str>) -> Self {
         let of_others = |row: &&&Lease| row.owner.as_ref().is_some_and(|holder| holder != owner);
         let shard = |row: &&Lease| row.key.shard.clone();
+        let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
+        let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
         Self {
-            shards: lineage::Opening::new(plan, shards),
-            replays: rows.iter().filter(|row| plan.replays() && row.is_ended()).map(shard).collect(),
+            shards: lineage::Opening::new(plan, catalogue.shards()),
+            replays: rows.iter().filter(replays).map(shard).collect(),
             held_by_others: rows.iter().filter(of_others).map(shard).collect(),
         }
     }
@@ -105,7 +103,7 @@ impl Coordinator {
     }
 
     /// Whether the lease can be taken: nobody has it, it was this instance's own, or it ran out (E4, E5).
-    fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
+    pub(super) fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
         row.and_then(|row| Some((row, row.owner.as_ref()?))).is_none_or(|(row, owner)| {
             *owner == self.hub.owner || self.witness.has_run_out(&row.key.shard, self.hub.settings.lease_ttl, now)
         })
