@@ -4,7 +4,7 @@
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, mem, sync::Arc};
 
 use futures::{StreamExt, stream};
 use tokio::{
@@ -68,8 +68,8 @@ struct Coordinator {
     next_listing: Instant,
     /// When the last complete listing was made.
     listed_at: Instant,
-    /// Shards that are known from rows alone, were not read to their end, and that nobody else holds.
-    abandoned: BTreeSet<ShardId>,
+    /// Shards that are gone, until their rows have told whether that is news.
+    gone: Vec<Gone>,
     /// A listing that lacks the children of an ended shard is repeated sooner until then.
     eager_until: Instant,
 }
@@ -96,7 +96,7 @@ pub(crate) fn start(
         witness: Witness::default(),
         next_listing: now,
         listed_at: now,
-        abandoned: BTreeSet::new(),
+        gone: Vec::new(),
         eager_until: now,
     };
     tokio::spawn(coordinator.run(ready))
@@ -141,7 +141,7 @@ impl Coordinator {
     /// Lists if it is time to, reads the leases, and takes what is ready and free.
     async fn pass(&mut self) {
         for ledger in self.ledgers.all() {
-            self.catalogue.announce(&ledger.children());
+            self.catalogue.announce(&ledger.children(), Instant::now());
         }
         let lists = Instant::now() >= self.next_listing;
         if lists && !self.list().await {
@@ -156,6 +156,9 @@ impl Coordinator {
         self.witness.observe(&rows, now);
         if self.opening.is_none() && !self.catalogue.is_empty() {
             self.open(&rows);
+        }
+        for gone in mem::take(&mut self.gone) {
+            self.leave(gone, &rows);
         }
         let candidates = self.candidates(&rows, lists, now);
         let this = &*self;
@@ -175,8 +178,6 @@ impl Coordinator {
             self.hub.inbox.error(None, error);
         }
         self.catalogue.remember(&own, self.listed_at);
-        let is_left = |row: &&&Lease| !row.is_ended() && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner);
-        self.abandoned = own.iter().filter(is_left).map(|row| row.key.shard.clone()).collect();
         self.opening = Some(Opening::new(&self.plan, &self.catalogue, &own, &self.hub.owner));
     }
 
@@ -187,7 +188,7 @@ impl Coordinator {
 
     /// Lists the shards. False if the subscription is over.
     async fn list(&mut self) -> bool {
-        let hub = Arc::clone(&self.hub);
+        let (hub, begun) = (Arc::clone(&self.hub), Instant::now());
         let listed = select! {
             biased;
             _ = hub.life.closing() => return false,
@@ -200,9 +201,7 @@ impl Coordinator {
                 self.listed_at = now;
                 let ledgers = Arc::clone(&self.ledgers);
                 let denied = |shard: &ShardId| ledgers.get(shard).is_some_and(|ledger| ledger.is_denied());
-                for gone in self.catalogue.list(listed, now, denied) {
-                    self.gone(gone);
-                }
+                self.gone.extend(self.catalogue.list(listed, (begun, now), denied));
             }
             Err(error) if error.class() == ErrorClass::Fatal => {
                 hub.fail(error);
@@ -252,7 +251,7 @@ impl Coordinator {
         self.beginning.created = created;
         self.plan.forced = None;
         self.catalogue = Catalogue::default();
-        self.abandoned.clear();
+        self.gone.clear();
         self.opening = None;
         for ledger in self.ledgers.all() {
             ledger.reset();
@@ -260,10 +259,19 @@ impl Coordinator {
     }
 
     /// A shard is no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
-    fn gone(&self, Gone { shard, was_memory }: Gone) {
+    fn leave(&self, Gone { shard, was_memory }: Gone, rows: &[Lease]) {
         let ledger = self.ledgers.get(&shard);
-        let was_read = ledger.as_ref().is_some_and(|ledger| ledger.is_unfinished());
-        if was_read || was_memory && self.abandoned.contains(&shard) {
+        if ledger.as_ref().is_some_and(|ledger| ledger.is_at_end()) {
+            return;
+        }
+        let is_unread = |row: &Lease| {
+            row.key.shard == shard
+                && self.is_of_this_stream(row)
+                && !row.is_ended()
+                && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner)
+        };
+        let was_opened = was_memory || ledger.as_ref().is_some_and(|ledger| ledger.began().is_some());
+        if was_opened && rows.iter().any(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
             tracing::warn!(%error, "a shard is gone");
             match &ledger {
@@ -271,7 +279,7 @@ impl Coordinator {
                 None => self.hub.inbox.error(Some(shard), error),
             }
         }
-        if let Some(ledger) = ledger.filter(|_| was_read) {
+        if let Some(ledger) = ledger {
             ledger.leave(Instant::now() + self.hub.settings.drain_timeout);
         }
     }

@@ -2,6 +2,7 @@
 
 mod ack;
 mod aggregate;
+mod board;
 mod broker;
 mod budget;
 mod catalogue;

@@ -59,7 +59,7 @@ impl Coordinator {
         let Some(opening) = &self.opening else { return Vec::new() };
         let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), &opening.shards);
         let rows: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
-        let mut awaited = 0;
+        let (mut awaited, mut doubtful) = (0, false);
         let mut candidates = Vec::new();
         for shard in self.catalogue.takeable() {
             let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
@@ -73,6 +73,11 @@ impl Coordinator {
                 awaited += usize::from(opens && opening.held_by_others.contains(&shard.id));
                 continue;
             }
+            // It may have been read to its end, and its row removed since.
+            if row.is_none() && !self.catalogue.is_fresh(&shard.id, now) {
+                doubtful = true;
+                continue;
+            }
             candidates.push(Candidate {
                 take: self.take_of(shard, row),
                 replays: opening.replays.contains(&shard.id),
@@ -81,6 +86,9 @@ impl Coordinator {
             });
         }
         self.hub.awaited.store(awaited, Ordering::Relaxed);
+        if doubtful && !lists {
+            self.next_listing = now;
+        }
         candidates
     }
 

@@ -79,12 +79,9 @@ impl Ledger {
         self.write(|state| if state.ended_here { mem::take(&mut state.children) } else { Vec::new() })
     }
 
-    /// Whether this subscription was reading the shard, and nobody else does by now.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        self.write(|state| {
-            let reads = state.tenure.as_ref().map_or(state.gave_up, |tenure| !tenure.is_at_end());
-            reads && !state.ended_here
-        })
+    /// Whether the shard is held and its last page was read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_at_end))
     }
 
     /// Whether the service said that there is no such shard.

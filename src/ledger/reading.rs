@@ -76,12 +76,12 @@ impl Ledger {
     ///
     /// Cancel safe: the keeper stores it whether or not anyone waits.
     pub(crate) async fn mark(&self, opening: &Opening, first: &SequenceNumber) -> Result<(), Over> {
-        let mut progress = self.write_and_ring(|state| {
+        let progress = self.write_and_ring(|state| {
             let tenure = state.current(opening.generation).ok_or(Over)?;
             tenure.want_mark(first.clone());
             Ok(tenure.progress())
         })?;
-        progress.wait_for(|progress| progress.marked).await.map(drop).map_err(|_| Over)
+        progress.wait_for(|progress| progress.marked.then_some(())).await.ok_or(Over)
     }
 
     /// Keeps the rest of a page until there is room again.

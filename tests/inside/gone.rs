@@ -33,6 +33,10 @@ async fn settle(subscription: &mut Subscription, time: Duration) -> (Vec<String>
     (said, gone)
 }
 
+fn vec_of<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(ToOwned::to_owned).into()
+}
+
 /// A shard that was split, and records in its children.
 fn split(ground: &Ground) {
     ground.kinesis.split("a", ["b", "c"]);
@@ -135,6 +139,21 @@ async fn a_listing_that_lacks_a_shard_once_makes_it_neither_gone_nor_finished() 
     assert!(within(&mut subscription, seconds(60)).await.is_empty());
     held.ack();
     assert_eq!(names(&within(&mut subscription, seconds(1)).await), ["b0", "c0"]);
+}
+
+// H6, C4
+#[tokio::test(start_paused = true)]
+async fn children_that_are_listed_before_their_parent_wait_for_it() {
+    let ground = Ground::new(&["x", "y"]);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    sleep(seconds(3)).await;
+    ground.kinesis.merge(["x", "y"], "a");
+    ground.kinesis.put("a", 2);
+    split(&ground);
+    ground.kinesis.hide("a");
+    sleep(seconds(5)).await;
+    ground.kinesis.show_all();
+    assert_eq!(settle(&mut subscription, seconds(60)).await, (vec_of(["a0", "a1", "b0", "c0"]), Vec::new()));
 }
 
 // H6, C4

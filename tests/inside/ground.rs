@@ -34,14 +34,18 @@ const LONG: Duration = Duration::from_hours(1);
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) kinesis: Arc<Kinesis>,
-    rows: MemoryLeaseStore,
+    rows: Arc<dyn LeaseStore>,
     start: Instant,
 }
 
 impl Ground {
     pub(crate) fn new(shards: &[&str]) -> Self {
-        let kinesis = Arc::new(Kinesis::new(shards));
-        Self { kinesis, rows: MemoryLeaseStore::new(), start: Instant::now() }
+        Self::on(shards, MemoryLeaseStore::new())
+    }
+
+    /// As [`new`](Self::new), with a lease table of this kind.
+    pub(crate) fn on(shards: &[&str], rows: impl LeaseStore) -> Self {
+        Self { kinesis: Arc::new(Kinesis::new(shards)), rows: Arc::new(rows), start: Instant::now() }
     }
 
     /// An instance that calls itself so.

@@ -154,6 +154,11 @@ impl Kinesis {
         lock(&self.state).hidden.insert(shard.into());
     }
 
+    /// Listings show a shard again.
+    pub(crate) fn show(&self, shard: &str) {
+        lock(&self.state).hidden.remove(&shard.into());
+    }
+
     /// Listings show all shards.
     pub(crate) fn show_all(&self) {
         lock(&self.state).hidden.clear();

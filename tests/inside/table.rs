@@ -1,12 +1,14 @@
 //! The lease table as one instance sees it.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 
 use super::script::{Fault, Rule, Script};
 use crate::{
     failure::StoreError,
     id::ShardId,
-    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     position::Checkpoint,
 };
 
@@ -25,13 +27,13 @@ pub(crate) enum Ask {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Table {
-    rows: MemoryLeaseStore,
+    rows: Arc<dyn LeaseStore>,
     pub(crate) script: Script<Ask, StoreError>,
 }
 
 impl Table {
-    pub(crate) fn new(rows: &MemoryLeaseStore) -> Self {
-        Self { rows: rows.clone(), script: Script::new() }
+    pub(crate) fn new(rows: &Arc<dyn LeaseStore>) -> Self {
+        Self { rows: Arc::clone(rows), script: Script::new() }
     }
 
     /// These calls fail, and nothing is done.
