@@ -191,10 +191,11 @@ async fn a_stream_that_is_created_again_behind_the_back_of_a_consumer_is_read_fr
     let held = kinesis.faults().on(Op::GetRecords).hold();
     sleep(Duration::from_millis(100)).await;
     recreate(&kinesis, STREAM, 1).await;
-    kinesis.put_all(STREAM, ["c", "d"].map(|text| ("key", text))).await;
     // The service refuses the iterators of the old stream; the emulator does not tell streams apart.
-    kinesis.faults().on(Op::GetRecords).first(1).fail(AwsError::INVALID_ARGUMENT);
+    let refused = kinesis.faults().on(Op::GetRecords).first(1).fail(AwsError::INVALID_ARGUMENT);
     held.lift();
+    eventually("an iterator of the old stream is refused", async || refused.hits() == 1).await;
+    kinesis.put_all(STREAM, ["c", "d"].map(|text| ("key", text))).await;
     let (said, errors) = settle(&mut subscription, 2).await;
     assert_eq!(said, ["c", "d"]);
     let recreated = errors.iter().filter(|error| matches!(error, KinesisError::StreamRecreated { .. })).count();
