@@ -1,6 +1,6 @@
 //! The front door: [`KinesisBroker`] is configuration, [`ConnectedKinesisBroker`] a connection.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use aws_config::SdkConfig;
 use uuid::Uuid;
@@ -39,6 +39,7 @@ use crate::{
 #[must_use = "a broker does nothing until it is connected"]
 pub struct KinesisBroker {
     target: Target,
+    call_timeout: Option<Duration>,
     identity: Owner,
     store: Arc<dyn LeaseStore>,
     connection: Arc<Connection>,
@@ -84,6 +85,7 @@ impl KinesisBroker {
     fn with(target: Target) -> Self {
         Self {
             target,
+            call_timeout: None,
             identity: Owner { consumer: "default".into(), owner: Uuid::new_v4().to_string().into() },
             store: Arc::new(MemoryLeaseStore::new()),
             connection: Arc::default(),
@@ -103,6 +105,17 @@ impl KinesisBroker {
     /// Fixed credentials that mean nothing, for a local server; also sets the region `us-east-1` unless one is set.
     pub fn test_credentials(self) -> Self {
         self.set(|access| access.test_credentials = true)
+    }
+
+    /// How long one attempt of a call on Kinesis may take before it counts as failed: 30 s by default, from 1 ms to 1 h.
+    /// The SDK itself sets no such limit, and without one a connection whose other end is gone would hold its shard up for
+    /// ever. A page of 10 MiB takes 5 s at the pace of a shard, so much less than 10 s is too little for large records.
+    ///
+    /// An attempt timeout in the configuration that was given to [`from_config`](Self::from_config), also a disabled one,
+    /// goes before it.
+    pub fn call_timeout(mut self, limit: Duration) -> Self {
+        self.call_timeout = Some(limit);
+        self
     }
 
     /// Where leases and checkpoints are kept. By default in this process's memory, so they end with it: a start then
@@ -140,7 +153,7 @@ impl KinesisBroker {
     /// # Errors
     ///
     /// - [`KinesisError::Invalid`]: the configuration lacks a region, or something else that it needs; the endpoint is no
-    ///   URL; the owner id or the consumer's name is empty.
+    ///   URL; the owner id or the consumer's name is empty; the call timeout is outside of its limits.
     /// - [`KinesisError::NotConnected`]: the connection, shared with a clone, was shut down.
     ///
     /// # Cancel safety
@@ -152,12 +165,19 @@ impl KinesisBroker {
                 return Err(KinesisError::invalid(what, "1 character at least; given: 0"));
             }
         }
+        if let Some(limit) = self.call_timeout {
+            config::check_call_timeout(limit)?;
+        }
         if self.connection.is_new() {
             let config = match &self.target {
                 Target::Chain(access) => config::load(access).await?,
                 Target::Given(config) => (**config).clone(),
             };
             config::check(&config)?;
+            let config = match self.call_timeout {
+                Some(limit) => config::with_call_timeout(config, limit),
+                None => config,
+            };
             self.connection.open(Arc::new(SdkService::new(&config)));
         }
         self.connection.service()?;

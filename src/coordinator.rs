@@ -1,10 +1,10 @@
 //! Which shards this instance reads: the task that lists the shards, asks the lineage which are ready, takes their
 //! leases, and hands their readers to the subscription.
+//!
+//! - [`candidates`]: which leases to take now, and as what,
+//! - [`take`]: taking one and starting to read under it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeSet, mem, sync::Arc};
 
 use futures::{StreamExt, stream};
 use tokio::{
@@ -14,24 +14,27 @@ use tokio::{
     time::{Duration, Instant, sleep_until},
 };
 
+use self::candidates::Opening;
 use crate::{
-    error::KinesisError,
+    catalogue::{Catalogue, Gone},
+    error::{ErrorClass, KinesisError},
     failure::{FailureKind, ServiceFailure},
     hub::Hub,
     id::ShardId,
-    lease::{Held, Lease, Take, Write},
-    ledger::{Ledger, Ledgers},
-    lineage::{self, Progress, Verdict},
-    pages::{Pages, pages},
-    position::{Checkpoint, Origin, Role},
-    reader::{Reader, since},
+    lease::Lease,
+    ledger::Ledgers,
+    pages::Pages,
+    position::{Plan, Position},
     service::{ListedShard, Listing, ServiceTime},
     witness::Witness,
 };
 
-/// Leases taken, and first iterators fetched, at the same time. Both have limits per shard or table, none per account
-/// that this would reach.
-const TAKES_AT_ONCE: usize = 64;
+mod candidates;
+mod take;
+
+/// Calls on the lease store, and first iterators fetched, at the same time. Both have limits per shard or table, none per
+/// account that this would reach.
+const CALLS_AT_ONCE: usize = 64;
 
 /// How soon a listing is repeated that failed before any shard was known, or that does not show the children of an ended
 /// shard yet.
@@ -44,6 +47,8 @@ pub(crate) struct Beginning {
     pub(crate) moment: ServiceTime,
     /// When the stream was created.
     pub(crate) created: Option<i64>,
+    /// How long it keeps records.
+    pub(crate) retention: Option<Duration>,
 }
 
 /// See the module.
@@ -53,34 +58,21 @@ struct Coordinator {
     opened: mpsc::UnboundedSender<Pages>,
     beginning: Beginning,
     begun_at: Instant,
-    /// What the last complete listing showed.
-    listed: Vec<ListedShard>,
-    /// The first complete listing; none before it.
+    /// Where shards open: as the descriptor says, until the stream turns out to be another one.
+    plan: Plan,
+    catalogue: Catalogue,
+    /// None before the first complete listing.
     opening: Option<Opening>,
     /// The first pass is under way: `subscribe` has not returned yet.
     first_pass: bool,
     witness: Witness,
     next_listing: Instant,
+    /// When the last complete listing was made.
+    listed_at: Instant,
+    /// Shards that are gone, until their rows have told whether that is news.
+    gone: Vec<Gone>,
     /// A listing that lacks the children of an ended shard is repeated sooner until then.
     eager_until: Instant,
-}
-
-/// The shards with which the subscription opens.
-struct Opening {
-    shards: lineage::Opening,
-    /// Those that a forced start has yet to read to their end once more, whatever their rows say (R6).
-    replays: BTreeSet<ShardId>,
-    /// Those that others held at the first pass; they belong to the opening for two lives of a lease (E5).
-    held_by_others: BTreeSet<ShardId>,
-}
-
-/// A shard whose lease is to be taken.
-struct Candidate {
-    ledger: Arc<Ledger>,
-    take: Take,
-    role: Role,
-    /// Its end is stored and it is to be read again.
-    replays: bool,
 }
 
 /// Starts the coordinator. `ready` is told when the first pass is done.
@@ -93,16 +85,19 @@ pub(crate) fn start(
 ) -> JoinHandle<()> {
     let now = Instant::now();
     let coordinator = Coordinator {
+        plan: hub.settings.plan.clone(),
         hub,
         ledgers,
         opened,
         beginning,
         begun_at: now,
-        listed: Vec::new(),
+        catalogue: Catalogue::default(),
         opening: None,
         first_pass: true,
         witness: Witness::default(),
         next_listing: now,
+        listed_at: now,
+        gone: Vec::new(),
         eager_until: now,
     };
     tokio::spawn(coordinator.run(ready))
@@ -146,205 +141,189 @@ impl Coordinator {
 
     /// Lists if it is time to, reads the leases, and takes what is ready and free.
     async fn pass(&mut self) {
-        let now = Instant::now();
-        let lists = now >= self.next_listing;
+        for ledger in self.ledgers.all() {
+            self.catalogue.announce(&ledger.children(), Instant::now());
+        }
+        let lists = Instant::now() >= self.next_listing;
         if lists && !self.list().await {
             return;
         }
         let hub = Arc::clone(&self.hub);
-        let leases = hub.store.leases(&hub.consumer, &hub.stream);
-        let rows = match hub.answer(leases).await {
+        let rows = match hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await {
             Ok(rows) => rows,
             Err(error) => return hub.report_store(None, "reading the leases", error),
         };
         let now = Instant::now();
         self.witness.observe(&rows, now);
+        if self.opening.is_none() && !self.catalogue.is_empty() {
+            self.open(&rows);
+        }
+        for gone in mem::take(&mut self.gone) {
+            self.leave(gone, &rows);
+        }
         let candidates = self.candidates(&rows, lists, now);
         let this = &*self;
-        stream::iter(candidates).for_each_concurrent(TAKES_AT_ONCE, |candidate| this.take(candidate)).await;
+        stream::iter(candidates).for_each_concurrent(CALLS_AT_ONCE, |candidate| this.take(candidate)).await;
+        if lists {
+            self.sweep(&rows, now).await;
+        }
+    }
+
+    /// Fixes the opening, when shards and rows are known for the first time.
+    fn open(&mut self, rows: &[Lease]) {
+        let (own, foreign): (Vec<&Lease>, Vec<&Lease>) = rows.iter().partition(|row| self.is_of_this_stream(row));
+        if !foreign.is_empty() {
+            self.plan.initial = Some(Position::Horizon);
+            let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.hub.stream) };
+            tracing::warn!(%error, "the checkpoints of the old stream are not used");
+            self.hub.inbox.error(None, error);
+        }
+        self.catalogue.remember(&own, self.listed_at);
+        self.opening = Some(Opening::new(&self.plan, &self.catalogue, &own, &self.hub.owner));
+    }
+
+    /// Whether a row belongs to this stream, and not to an older one of its name (H7).
+    fn is_of_this_stream(&self, row: &Lease) -> bool {
+        row.stream_created.zip(self.beginning.created).is_none_or(|(row, stream)| row == stream)
     }
 
     /// Lists the shards. False if the subscription is over.
     async fn list(&mut self) -> bool {
-        let hub = Arc::clone(&self.hub);
+        let (hub, begun) = (Arc::clone(&self.hub), Instant::now());
         let listed = select! {
             biased;
             _ = hub.life.closing() => return false,
-            listed = list_all(&hub) => listed,
+            listed = self.look() => listed,
         };
         let now = Instant::now();
         self.next_listing = now + hub.settings.list_interval;
-        let listed = match listed {
-            Ok(shards) => {
-                self.listed = shards;
-                true
+        match listed {
+            Ok(listed) => {
+                self.listed_at = now;
+                let ledgers = Arc::clone(&self.ledgers);
+                let denied = |shard: &ShardId| ledgers.get(shard).is_some_and(|ledger| ledger.is_denied());
+                self.gone.extend(self.catalogue.list(listed, (begun, now), denied));
             }
-            Err(failure) => self.not_listed(failure).await,
-        };
-        if self.listed.is_empty() || self.lacks_children() {
+            Err(error) if error.class() == ErrorClass::Fatal => {
+                hub.fail(error);
+                return false;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the shards could not be listed");
+                hub.inbox.error(None, error);
+            }
+        }
+        if self.catalogue.is_empty() || self.lacks_children() {
             self.next_listing = self.next_listing.min(now + EAGER_INTERVAL);
         }
-        listed
+        true
     }
 
-    /// Reports a failed listing, unless the stream itself is gone: that ends the subscription (X1).
-    async fn not_listed(&self, source: ServiceFailure) -> bool {
+    /// Looks at the stream, if there is doubt about it, and at its shards.
+    async fn look(&mut self) -> Result<Vec<ListedShard>, KinesisError> {
+        if self.hub.was_in_doubt() {
+            self.look_again().await;
+        }
+        let failure = match list_all(&self.hub).await {
+            Ok(listed) => return Ok(listed),
+            Err(failure) => failure,
+        };
         let stream = Arc::clone(&self.hub.stream);
-        if source.kind() == FailureKind::NotFound
+        // That the stream itself is gone ends the subscription (X1).
+        if failure.kind() == FailureKind::NotFound
             && let Err(source) = self.hub.service.describe(&stream).await
             && source.kind() == FailureKind::NotFound
         {
-            self.hub.fail(KinesisError::StreamGone { stream, source });
-            return false;
+            return Err(KinesisError::StreamGone { stream, source });
         }
-        tracing::warn!(%stream, error = %source, "the shards could not be listed");
-        self.hub.inbox.error(None, KinesisError::List { stream, source });
-        true
+        Err(KinesisError::List { stream, source: failure })
+    }
+
+    /// Looks whether the stream was deleted and created again meanwhile: then everything begins anew (H7).
+    async fn look_again(&mut self) {
+        let created = match self.hub.service.describe(&self.hub.stream).await {
+            Ok(described) => described.created,
+            // What is wrong with the stream, the listing says.
+            Err(_) => return self.hub.doubt_a_little(),
+        };
+        if created.is_none() || created == self.beginning.created {
+            return;
+        }
+        self.beginning.created = created;
+        self.plan.forced = None;
+        self.catalogue = Catalogue::default();
+        self.gone.clear();
+        self.opening = None;
+        for ledger in self.ledgers.all() {
+            ledger.reset();
+        }
+    }
+
+    /// A shard is no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
+    fn leave(&self, Gone { shard, was_memory }: Gone, rows: &[Lease]) {
+        let ledger = self.ledgers.get(&shard);
+        if ledger.as_ref().is_some_and(|ledger| ledger.is_at_end()) {
+            return;
+        }
+        let is_unread = |row: &Lease| {
+            row.key.shard == shard
+                && self.is_of_this_stream(row)
+                && !row.is_ended()
+                && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner)
+        };
+        let was_opened = was_memory || ledger.as_ref().is_some_and(|ledger| ledger.has_begun());
+        if was_opened && rows.iter().any(is_unread) {
+            let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
+            tracing::warn!(%error, "a shard is gone");
+            match &ledger {
+                Some(ledger) => ledger.report(error),
+                None => self.hub.inbox.error(Some(shard), error),
+            }
+        }
+        if let Some(ledger) = ledger {
+            ledger.leave(Instant::now() + self.hub.settings.drain_timeout);
+        }
     }
 
     /// Whether a shard that ended here, and is still listed, has no children in the listing: they appear a little later.
     fn lacks_children(&self) -> bool {
-        let parents: BTreeSet<&ShardId> = self.listed.iter().flat_map(|shard| &shard.parents).collect();
-        let childless = |shard: &&ListedShard| !parents.contains(&shard.id);
+        let parents: BTreeSet<&ShardId> = self.catalogue.shards().flat_map(|shard| &shard.parents).collect();
+        let ended_here = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here());
         Instant::now() < self.eager_until
-            && self
-                .listed
-                .iter()
-                .filter(childless)
-                .any(|shard| self.ledgers.get(&shard.id).is_some_and(|ledger| ledger.ended_here()))
+            && self.catalogue.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
     }
 
-    /// The shards to take now.
-    fn candidates(&mut self, rows: &[Lease], lists: bool, now: Instant) -> Vec<Candidate> {
-        if self.listed.is_empty() {
-            return Vec::new();
-        }
-        let rows: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
-        self.open(&rows);
-        let Some(opening) = &self.opening else { return Vec::new() };
-        let verdicts = lineage::judge(&self.listed, &known(&rows, &opening.replays), &opening.shards);
-        let mut awaited = 0;
-        let mut candidates = Vec::new();
-        for shard in &self.listed {
-            let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
-            let row = rows.get(&shard.id).copied();
-            let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
-            let opens = self.opens(opening, &ledger, now);
-            if ledger.is_held() || ledger.was_given_up() && !lists {
-                continue;
-            }
-            if !self.is_free(row, now) {
-                awaited += usize::from(opens && opening.held_by_others.contains(&shard.id));
-                continue;
-            }
-            candidates.push(Candidate {
-                take: self.take_of(shard, row),
-                replays: opening.replays.contains(&shard.id),
-                role: Role { opening: opens, child: *child },
-                ledger,
-            });
-        }
-        self.hub.awaited.store(awaited, Ordering::Relaxed);
-        candidates
-    }
-
-    /// Fixes the opening, when shards and rows are known for the first time.
-    fn open(&mut self, rows: &BTreeMap<&ShardId, &Lease>) {
-        if let Some(opening) = &mut self.opening {
-            opening.replays.retain(|shard| !self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here()));
-            return;
-        }
-        let plan = &self.hub.settings.plan;
-        let ended = |row: &&&Lease| row.checkpoint == Some(Checkpoint::ShardEnd) && plan.replays();
-        let others = |row: &&&Lease| row.owner.as_ref().is_some_and(|owner| *owner != self.hub.owner);
-        let shard = |row: &&Lease| row.key.shard.clone();
-        self.opening = Some(Opening {
-            shards: lineage::Opening::new(plan, &self.listed),
-            replays: rows.values().filter(ended).map(shard).collect(),
-            held_by_others: rows.values().filter(others).map(shard).collect(),
-        });
-    }
-
-    /// Whether the shard belongs to the opening, so that a forced start applies to it (R6, E5).
-    fn opens(&self, opening: &Opening, ledger: &Ledger, now: Instant) -> bool {
-        let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
-        opening.shards.has(&ledger.shard)
-            && !ledger.has_begun()
-            && (now < awaited_until || !opening.held_by_others.contains(&ledger.shard))
-    }
-
-    /// Whether the lease can be taken: nobody has it, it was this instance's own, or it ran out (E4, E5).
-    fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
-        row.and_then(|row| Some((row, row.owner.as_ref()?))).is_none_or(|(row, owner)| {
-            *owner == self.hub.owner || self.witness.has_run_out(&row.key.shard, self.hub.settings.lease_ttl, now)
-        })
-    }
-
-    fn take_of(&self, shard: &ListedShard, row: Option<&Lease>) -> Take {
-        Take {
-            key: self.hub.lease_key(&shard.id),
-            owner: Arc::clone(&self.hub.owner),
-            seen: row.map(Lease::seen),
-            parents: shard.parents.clone(),
-            stream_created: self.beginning.created,
-        }
-    }
-
-    /// Takes a lease and starts to read under it.
-    async fn take(&self, candidate: Candidate) {
-        let Candidate { ledger, take, role, replays } = candidate;
-        let sent_at = Instant::now();
-        let lease = match self.hub.answer(self.hub.store.take(&take)).await {
-            Ok(Write::Applied(lease)) => lease,
-            Ok(Write::Refused(_)) => {
-                tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");
-                return;
-            }
-            Err(error) => return self.hub.report_store(Some(ledger.shard.clone()), "taking the lease", error),
+    /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6), and those of an older
+    /// stream, the shards of which this one does not have.
+    async fn sweep(&self, rows: &[Lease], now: Instant) {
+        let waits = |parent: &ShardId| {
+            let unread = |child: &ShardId| {
+                let row = rows.iter().find(|row| row.key.shard == *child);
+                row.is_none_or(|row| row.checkpoint.is_none())
+            };
+            let listed = self.catalogue.shards().map(|shard| (&shard.id, &shard.parents));
+            let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
+            listed.chain(known).any(|(child, parents)| parents.contains(parent) && unread(child))
         };
-        let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
-        let opening = ledger.begin(&lease, held, sent_at);
-        let ended_meanwhile = lease.checkpoint == Some(Checkpoint::ShardEnd) && !replays;
-        if ended_meanwhile || !self.hub.life.is_running() {
-            return ledger.leave(Instant::now());
-        }
-        let origin = self.origin(&ledger, &lease, role);
-        tracing::info!(
-            stream = %self.hub.stream, shard = %ledger.shard, epoch = opening.epoch, ?origin, "the shard is opened"
-        );
-        let mut reader = Reader::new(ledger, opening, origin.clone());
-        if self.first_pass {
-            select! {
-                biased;
-                _ = self.hub.life.closing() => return,
-                () = reader.open(self.beginning.moment) => {}
+        let is_over = |row: &&Lease| {
+            let shard = &row.key.shard;
+            if self.is_of_this_stream(row) {
+                row.is_ended() && self.catalogue.is_gone(shard) && !waits(shard)
+            } else {
+                self.opening.is_some() && !self.catalogue.has(shard) && self.is_free(Some(row), now)
             }
-        } else {
-            // Its place is known, and it gets there by itself: a call that is slow holds up no other shard.
-            reader.ledger().begins_at(origin);
-        }
-        // Without a receiver the subscription is gone, and the pages go with it.
-        let _ = self.opened.send(pages(reader));
+        };
+        let over = rows.iter().filter(is_over);
+        let calls = over.map(|row| self.hub.answer(self.hub.store.delete(&row.key, row.seen())));
+        stream::iter(calls)
+            .for_each_concurrent(CALLS_AT_ONCE, |call| async {
+                // Whatever came of it, the next listing looks again.
+                if let Err(error) = call.await {
+                    tracing::debug!(stream = %self.hub.stream, %error, "the row of a shard that is gone was not removed");
+                }
+            })
+            .await;
     }
-
-    fn origin(&self, ledger: &Ledger, lease: &Lease, role: Role) -> Origin {
-        if let Some(began) = ledger.begins_again_at(lease.checkpoint.as_ref()) {
-            return began;
-        }
-        match self.hub.settings.plan.origin(&ledger.shard, lease.checkpoint.as_ref(), role) {
-            Origin::Latest if !self.first_pass => since(self.beginning.moment),
-            origin => origin,
-        }
-    }
-}
-
-/// What the rows say about each shard, seen through a forced start.
-fn known(rows: &BTreeMap<&ShardId, &Lease>, replays: &BTreeSet<ShardId>) -> BTreeMap<ShardId, Progress> {
-    let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
-        Progress::Ended if replays.contains(&row.key.shard) => Progress::Open,
-        progress => progress,
-    };
-    rows.iter().map(|(shard, row)| ((*shard).clone(), progress(row))).collect()
 }
 
 /// All shards of the stream, page by page.

@@ -162,6 +162,43 @@ pub enum KinesisError {
         data: Bytes,
     },
 
+    /// The service no longer takes the place of a checkpoint: the record is older than the retention, or of another
+    /// shard. The shard is read from the oldest record that it still keeps; what lay between is no longer there.
+    #[error(
+        "stream {stream}, shard {shard}: the checkpoint {checkpoint} no longer leads anywhere{}; reading from the oldest \
+         record that is kept",
+        source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default()
+    )]
+    CheckpointLost {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard.
+        shard: ShardId,
+        /// The record that the checkpoint names.
+        checkpoint: SequenceNumber,
+        /// The answer of the service. None where it took the checkpoint and then found nothing for a minute, at the very
+        /// end of its retention.
+        source: Option<ServiceFailure>,
+    },
+
+    /// A shard that was being read is no longer part of the stream, though its end was not reached: its records are older
+    /// than the retention. Its lease is released, and its children are no longer held back.
+    #[error("stream {stream}, shard {shard} is gone before it was read to its end; its children are read without it")]
+    ShardGone {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard.
+        shard: ShardId,
+    },
+
+    /// The stream was deleted and created again under its name. The old one's checkpoints are not used: the new one is read
+    /// from its oldest record.
+    #[error("stream {stream} was deleted and created again; the new one is read from its start")]
+    StreamRecreated {
+        /// The stream.
+        stream: Arc<str>,
+    },
+
     /// The Kinesis stream itself is gone. The subscription ends after this item.
     #[error("stream {stream} is gone: {source}")]
     StreamGone {
@@ -196,9 +233,13 @@ impl KinesisError {
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
-            Self::List { .. } | Self::Read { .. } | Self::Store { .. } | Self::LeaseLost { .. } => {
-                ErrorClass::Transient
-            }
+            Self::List { .. }
+            | Self::Read { .. }
+            | Self::Store { .. }
+            | Self::LeaseLost { .. }
+            | Self::CheckpointLost { .. }
+            | Self::ShardGone { .. }
+            | Self::StreamRecreated { .. } => ErrorClass::Transient,
             Self::AggregatedRecord { .. } => ErrorClass::Record,
             Self::Invalid { .. }
             | Self::NotConnected

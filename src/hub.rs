@@ -44,6 +44,8 @@ pub(crate) struct Hub {
     pub(crate) agenda: Notify,
     /// To everybody: how far the subscription is in its life.
     pub(crate) life: Life,
+    /// The service refused a call in a way that makes it doubtful whether the stream is still the same.
+    doubtful: AtomicBool,
     /// Shards of the opening that others hold and that may still turn out to be free (E5).
     pub(crate) awaited: AtomicUsize,
     warned_of_drop: AtomicBool,
@@ -69,6 +71,7 @@ impl Hub {
             bell: Bell::default(),
             agenda: Notify::new(),
             life: Life::new(),
+            doubtful: AtomicBool::new(false),
             awaited: AtomicUsize::new(0),
             warned_of_drop: AtomicBool::new(false),
         })
@@ -95,6 +98,22 @@ impl Hub {
     pub(crate) fn wind_down(&self, drain: Duration) {
         self.life.close(drain);
         self.inbox.end();
+    }
+
+    /// Has the coordinator look with its next listing whether the stream is still the same.
+    pub(crate) fn doubt_a_little(&self) {
+        self.doubtful.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the coordinator look at once what became of the stream.
+    pub(crate) fn doubt(&self) {
+        self.doubt_a_little();
+        self.agenda.notify_one();
+    }
+
+    /// Whether there was doubt since the last call.
+    pub(crate) fn was_in_doubt(&self) -> bool {
+        self.doubtful.swap(false, Ordering::Relaxed)
     }
 
     /// Ends the subscription after this error.

@@ -83,6 +83,8 @@ pub struct Take {
     pub parents: Vec<ShardId>,
     /// Kept in the row: see [`Lease::stream_created`].
     pub stream_created: Option<i64>,
+    /// The checkpoint of the row is not to be kept: it belongs to another stream of the same name.
+    pub forget_checkpoint: bool,
 }
 
 /// The state of a row on which a write is conditional.
@@ -95,6 +97,12 @@ pub struct Seen {
 }
 
 impl Lease {
+    /// Whether the shard was read to its end.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.checkpoint == Some(Checkpoint::ShardEnd)
+    }
+
     /// What a conditional write on this row is conditional on.
     #[must_use]
     pub fn seen(&self) -> Seen {
@@ -143,7 +151,7 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
 
     /// Makes `take.owner` the holder, if the row is as `take.seen` says (absent, where that is none), with the epoch
     /// one higher. A new row starts with epoch 1 and counter 1, without a checkpoint. The checkpoint of an old one is
-    /// kept, [`Lease::wanted_by`] is cleared, and parents and creation time are those of the take. Whether the row was
+    /// kept unless the take is to forget it, [`Lease::wanted_by`] is cleared, and parents and creation time are those of the take. Whether the row was
     /// held or free makes no difference. The answer is the new row.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
@@ -161,6 +169,9 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// Asks the holder to hand the shard over to `by`, through [`Lease::wanted_by`]. Conditional on the row being as
     /// seen.
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write>;
+
+    /// Removes the row: its shard is gone, and nothing depends on it any more. Conditional on the row being as seen.
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write>;
 }
 
 impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
@@ -186,5 +197,9 @@ impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         (**self).ask(key, seen, by)
+    }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        (**self).delete(key, seen)
     }
 }

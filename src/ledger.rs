@@ -26,6 +26,7 @@ use crate::{
     lock::lock,
     page::Page,
     position::{Checkpoint, Origin},
+    service::ListedShard,
 };
 
 mod desk;
@@ -61,6 +62,10 @@ struct State {
     began: Option<Began>,
     /// Its end was stored by this subscription.
     ended_here: bool,
+    /// What the end told about its children.
+    children: Vec<ListedShard>,
+    /// The service said that there is no such shard.
+    denied: bool,
     /// Its last reader gave up, so that it is taken again only after a listing.
     gave_up: bool,
     counts: Counts,
@@ -110,6 +115,8 @@ impl Ledger {
             full: None,
             began: None,
             ended_here: false,
+            children: Vec::new(),
+            denied: false,
             gave_up: false,
             counts: Counts::default(),
         };

@@ -78,8 +78,10 @@
 
 mod ack;
 mod aggregate;
+mod board;
 mod broker;
 mod budget;
+mod catalogue;
 mod clock;
 mod close;
 mod connection;
@@ -113,6 +115,7 @@ mod reader;
 mod record;
 mod service;
 mod settings;
+mod stall;
 mod start;
 mod stats;
 mod stream;

@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
-use crate::id::{SequenceNumber, ShardId};
+use crate::{
+    board::Board,
+    id::{SequenceNumber, ShardId},
+};
 
 /// What a closed subscription left open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,43 +54,41 @@ pub(crate) enum Stage {
 
 /// See the module. Moves forward only.
 #[derive(Debug)]
-pub(crate) struct Life(watch::Sender<Stage>);
+pub(crate) struct Life(Board<Stage>);
 
 impl Life {
     pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(Stage::Running))
+        Self(Board::new(Stage::Running))
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        matches!(*self.0.borrow(), Stage::Running)
+        self.0.read(|stage| matches!(stage, Stage::Running))
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        matches!(*self.0.borrow(), Stage::Over(_))
+        self.0.read(|stage| matches!(stage, Stage::Over(_)))
     }
 
     /// Whether deliveries can no longer be settled.
     pub(crate) fn is_gone(&self) -> bool {
-        match *self.0.borrow() {
+        self.0.read(|stage| match stage {
             Stage::Running => false,
-            Stage::Closing { until } => until <= Instant::now(),
+            Stage::Closing { until } => *until <= Instant::now(),
             Stage::Over(_) => true,
-        }
+        })
     }
 
     /// Begins to wind down, if that has not begun yet.
     pub(crate) fn close(&self, drain: Duration) {
-        self.0.send_if_modified(|stage| {
-            let begins = matches!(stage, Stage::Running);
-            if begins {
+        self.0.change(|stage| {
+            if let Stage::Running = stage {
                 *stage = Stage::Closing { until: Instant::now() + drain };
             }
-            begins
         });
     }
 
     pub(crate) fn finish(&self, report: CloseReport) {
-        self.0.send_replace(Stage::Over(Arc::new(report)));
+        self.0.change(|stage| *stage = Stage::Over(Arc::new(report)));
     }
 
     /// Waits until winding down begins and says until when deliveries may be settled.
@@ -96,11 +97,12 @@ impl Life {
     ///
     /// Cancel safe: it only looks.
     pub(crate) async fn closing(&self) -> Instant {
-        let mut stages = self.0.subscribe();
-        match stages.wait_for(|stage| !matches!(stage, Stage::Running)).await.as_deref() {
-            Ok(Stage::Closing { until }) => *until,
-            _ => Instant::now(),
-        }
+        let closing = self.0.wait_for(|stage| match stage {
+            Stage::Running => None,
+            Stage::Closing { until } => Some(*until),
+            Stage::Over(_) => Some(Instant::now()),
+        });
+        closing.await.unwrap_or_else(Instant::now)
     }
 
     /// Waits until it is over.
@@ -109,10 +111,10 @@ impl Life {
     ///
     /// Cancel safe: it only looks.
     pub(crate) async fn over(&self) -> Arc<CloseReport> {
-        let mut stages = self.0.subscribe();
-        match stages.wait_for(|stage| matches!(stage, Stage::Over(_))).await.as_deref() {
-            Ok(Stage::Over(report)) => Arc::clone(report),
-            _ => Arc::default(),
-        }
+        let over = self.0.wait_for(|stage| match stage {
+            Stage::Over(report) => Some(Arc::clone(report)),
+            _ => None,
+        });
+        over.await.unwrap_or_default()
     }
 }

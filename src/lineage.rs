@@ -59,8 +59,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    pub(crate) fn new(plan: &Plan, listed: &[ListedShard]) -> Self {
-        let shards = listed.iter().map(|shard| (shard.id.clone(), shard.closed && plan.skips_unread(&shard.id)));
+    pub(crate) fn new<'a>(plan: &Plan, listed: impl IntoIterator<Item = &'a ListedShard>) -> Self {
+        let shards = listed.into_iter().map(|shard| (shard.id.clone(), shard.closed && plan.skips_unread(&shard.id)));
         Self { shards: shards.collect() }
     }
 
@@ -84,12 +84,12 @@ type Parents<'a> = BTreeMap<&'a ShardId, &'a [ShardId]>;
 ///
 /// Nearly linear in shards and parents. Of a listing that goes in circles, the edges that close them are left out, so
 /// that nobody waits for ever.
-pub(crate) fn judge(
-    listed: &[ListedShard],
+pub(crate) fn judge<'a>(
+    listed: impl IntoIterator<Item = &'a ListedShard>,
     known: &BTreeMap<ShardId, Progress>,
     opening: &Opening,
 ) -> BTreeMap<ShardId, Verdict> {
-    let parents = listed.iter().map(|shard| (&shard.id, shard.parents.as_slice())).collect();
+    let parents = listed.into_iter().map(|shard| (&shard.id, shard.parents.as_slice())).collect();
     let order = elders_first(&parents);
     let read_below = above_checkpoints(&order, &parents, known);
     let mut verdicts = BTreeMap::new();

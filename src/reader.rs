@@ -3,26 +3,25 @@
 //! A reader runs ahead of the user by one page: [`Reader::next_page`] goes on by itself through empty answers,
 //! throttles, expired iterators and errors until it holds records, and stops there.
 
-use std::{cmp, sync::Arc};
+use std::{cmp, mem, sync::Arc};
 
 use tokio::time::{Duration, Instant, sleep_until};
 use tracing::Span;
 
 use crate::{
     budget::Grant,
-    error::KinesisError,
-    failure::{FailureKind, ServiceFailure},
+    failure::ServiceFailure,
     hub::Hub,
     id::SequenceNumber,
     ledger::{Ledger, Opening, Over},
     pace::{Answer, Pace},
     page::Page,
     position::Origin,
-    service::{Fetched, RawRecord, ServiceTime},
+    service::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
+    stall::Stall,
 };
 
-/// Errors in a row after which a reader gives up (R10).
-const MAX_FAILURES: u32 = 11;
+mod trouble;
 
 /// What the first read of a shard reserves of the budget, and the most that any reserves: the largest answer.
 const FIRST_RESERVATION: usize = 1 << 20;
@@ -38,8 +37,8 @@ enum Cursor {
     /// A new iterator has to be fetched.
     Lost,
     At(String),
-    /// The shard has no more records.
-    End,
+    /// The shard has no more records; these are its children, if the service tells them.
+    End(Vec<ListedShard>),
 }
 
 /// The reader of one shard under one lease.
@@ -56,6 +55,10 @@ pub(crate) struct Reader {
     reservation: usize,
     /// A record was read under this lease, so that its row holds a place.
     marked: bool,
+    /// Whether the checkpoint at which it began leads nowhere.
+    stall: Stall,
+    /// How long the stream keeps its records.
+    retention: Option<Duration>,
     /// Says where it reads, to whatever is logged while it does.
     span: Span,
 }
@@ -71,7 +74,7 @@ enum Step {
 
 impl Reader {
     /// A reader that begins at `origin`.
-    pub(crate) fn new(ledger: Arc<Ledger>, opening: Opening, origin: Origin) -> Self {
+    pub(crate) fn new(ledger: Arc<Ledger>, opening: Opening, origin: Origin, retention: Option<Duration>) -> Self {
         let hub = Arc::clone(&ledger.hub);
         let (stream, shard, epoch) = (&hub.stream, &ledger.shard, opening.epoch);
         let span = tracing::info_span!("read", %stream, %shard, epoch);
@@ -86,6 +89,8 @@ impl Reader {
             failures: 0,
             reservation: FIRST_RESERVATION,
             marked: false,
+            stall: Stall::default(),
+            retention,
         }
     }
 
@@ -104,7 +109,13 @@ impl Reader {
     /// Fetches the first iterator, once. A failure is reported and counts; the reader then finds its place again at
     /// `moment`, the opening of the subscription, so that LATEST does not move (L5).
     pub(crate) async fn open(&mut self, moment: ServiceTime) {
-        let placed = self.hub.service.place(&self.hub.stream, &self.ledger.shard, &self.resume).await;
+        let mut placed = self.iterator().await;
+        if let Err(failure) = &placed
+            && self.refuses_checkpoint(failure)
+        {
+            self.lose_checkpoint(Some(failure.clone()));
+            placed = self.iterator().await;
+        }
         let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(moment);
         if self.resume == Origin::Latest {
             self.resume = since(now);
@@ -126,9 +137,9 @@ impl Reader {
 
     async fn read_on(&mut self) -> Option<Page> {
         loop {
-            let iterator = match &self.cursor {
-                Cursor::End => {
-                    self.ledger.at_end(self.opening.generation);
+            let iterator = match &mut self.cursor {
+                Cursor::End(children) => {
+                    self.ledger.at_end(self.opening.generation, mem::take(children));
                     return None;
                 }
                 Cursor::At(iterator) => Some(iterator.clone()),
@@ -159,13 +170,17 @@ impl Reader {
 
     /// Fetches a new iterator at the place where reading goes on (R8).
     async fn place(&mut self) -> Step {
-        match self.hub.service.place(&self.hub.stream, &self.ledger.shard, &self.resume).await {
+        match self.iterator().await {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
                 Step::Again
             }
             Err(failure) => self.hindered_by(failure),
         }
+    }
+
+    async fn iterator(&self) -> Result<Placed, ServiceFailure> {
+        self.hub.service.place(&self.hub.stream, &self.ledger.shard, &self.resume).await
     }
 
     /// One GetRecords.
@@ -181,17 +196,20 @@ impl Reader {
     }
 
     async fn received(&mut self, fetched: Fetched, mut grant: Grant) -> Step {
-        let Fetched { records, next, behind } = fetched;
+        let Fetched { records, next, behind, children } = fetched;
+        let behind = behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
         self.failures = 0;
-        self.cursor = next.map_or(Cursor::End, Cursor::At);
+        self.ledger.deny(false);
+        self.cursor = next.map_or(Cursor::End(children), Cursor::At);
         self.ledger.count(|counts| {
             counts.reads += 1;
-            counts.behind = behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+            counts.behind = behind;
         });
         let bytes = records.iter().map(size).sum();
         self.reservation = cmp::min(bytes, LARGEST_RESERVATION);
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             self.pace.answered(Instant::now(), Answer::Empty);
+            self.suspect_checkpoint(behind);
             return Step::Again;
         };
         self.pace.answered(Instant::now(), Answer::Page { bytes });
@@ -213,53 +231,6 @@ impl Reader {
             self.marked = true;
         }
         Ok(())
-    }
-
-    /// Deals with a failed call: the pace knows how long to wait.
-    fn hindered_by(&mut self, failure: ServiceFailure) -> Step {
-        let answer = match failure.kind() {
-            FailureKind::Throttled => {
-                self.ledger.count(|counts| counts.throttles += 1);
-                Answer::Throttled
-            }
-            FailureKind::IteratorExpired => {
-                self.cursor = Cursor::Lost;
-                Answer::Void
-            }
-            kind => {
-                self.failures += 1;
-                let gives_up = self.failures >= MAX_FAILURES;
-                let gone = kind == FailureKind::NotFound;
-                if gone {
-                    self.hub.agenda.notify_one();
-                }
-                // Whether it is the shard or the whole stream that is gone, a listing tells before the next attempt.
-                if !gone || self.failures > 1 {
-                    self.report(failure, gives_up);
-                }
-                if gives_up {
-                    self.ledger.gave_up(self.opening.generation);
-                    return Step::Stopped;
-                }
-                Answer::Failed
-            }
-        };
-        self.pace.answered(Instant::now(), answer);
-        Step::Again
-    }
-
-    fn report(&self, source: ServiceFailure, gave_up: bool) {
-        tracing::warn!(
-            stream = %self.hub.stream, shard = %self.ledger.shard, epoch = self.opening.epoch,
-            failures = self.failures, gave_up, error = %source, "a read failed"
-        );
-        self.ledger.report(KinesisError::Read {
-            stream: Arc::clone(&self.hub.stream),
-            shard: self.ledger.shard.clone(),
-            failures: self.failures,
-            gave_up,
-            source,
-        });
     }
 }
 

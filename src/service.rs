@@ -4,7 +4,7 @@
 //! [`classify`] the one that turns its errors into a [`ServiceFailure`]. Tests of time-driven logic put a scripted
 //! service here.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -48,6 +48,8 @@ pub(crate) struct Described {
     pub(crate) status: StreamStatus,
     /// When the stream was created, in Unix milliseconds.
     pub(crate) created: Option<i64>,
+    /// How long records are kept.
+    pub(crate) retention: Option<Duration>,
     /// When the service answered.
     pub(crate) now: Option<ServiceTime>,
 }
@@ -108,6 +110,8 @@ pub(crate) struct Fetched {
     pub(crate) next: Option<String>,
     /// How far the answer is behind the tip of the shard, in milliseconds.
     pub(crate) behind: Option<i64>,
+    /// With the end of a shard, its children, if the service tells them.
+    pub(crate) children: Vec<ListedShard>,
 }
 
 /// The answer of PutRecord.

@@ -72,9 +72,9 @@ async fn usable(hub: &Hub) -> Result<Beginning, KinesisError> {
     let mut patient = create.is_some();
     loop {
         match hub.service.describe(&hub.stream).await {
-            Ok(Described { status: StreamStatus::Usable, created, now }) => {
+            Ok(Described { status: StreamStatus::Usable, created, retention, now }) => {
                 let own = || ServiceTime(clock::unix_millis() - OWN_CLOCK_SLACK_MILLIS);
-                return Ok(Beginning { moment: now.unwrap_or_else(own), created });
+                return Ok(Beginning { moment: now.unwrap_or_else(own), created, retention });
             }
             Ok(Described { status: StreamStatus::Creating, .. }) => patient = true,
             Ok(Described { status: StreamStatus::Deleting, .. }) if patient => {}

@@ -130,7 +130,10 @@ impl LeaseStore for Table {
                 owner: take.owner.to_string(),
                 epoch: old.map_or(0, |row| row.epoch) + 1,
                 counter: old.map_or(0, |row| row.counter) + 1,
-                checkpoint: old.map(|row| row.checkpoint.clone()).unwrap_or_default(),
+                checkpoint: old
+                    .filter(|_| !take.forget_checkpoint)
+                    .map(|row| row.checkpoint.clone())
+                    .unwrap_or_default(),
                 parents: parents.join(" "),
                 created: take.stream_created,
                 wanted_by: String::new(),
@@ -158,6 +161,19 @@ impl LeaseStore for Table {
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         Box::pin(self.update(key, move |row| row.seen() == seen, |row| by.clone_into(&mut row.wanted_by)))
+    }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        Box::pin(async move {
+            let mut rows = self.rows.lock().await;
+            match rows.get(key) {
+                Some(row) if row.seen() == seen => {
+                    rows.remove(key);
+                    Ok(Write::Applied(()))
+                }
+                row => Ok(Write::Refused(row.map(|row| row.lease(key)).transpose()?)),
+            }
+        })
     }
 }
 
@@ -240,6 +256,10 @@ impl LeaseStore for Moody {
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         self.meets("ask", key.shard.as_str(), self.store.ask(key, seen, by))
+    }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.meets("delete", key.shard.as_str(), self.store.delete(key, seen))
     }
 }
 

@@ -655,8 +655,14 @@ async fn children_are_read_from_their_first_record_when_the_process_died_right_a
 async fn store_end(store: &MemoryLeaseStore, stream: &str, shard: &str) {
     let key = LeaseKey { consumer: "default".into(), stream: stream.into(), shard: shard.into() };
     let owner: Arc<str> = "dead".into();
-    let take =
-        Take { key: key.clone(), owner: Arc::clone(&owner), seen: None, parents: Vec::new(), stream_created: None };
+    let take = Take {
+        key: key.clone(),
+        owner: Arc::clone(&owner),
+        seen: None,
+        parents: Vec::new(),
+        stream_created: None,
+        forget_checkpoint: false,
+    };
     store.take(&take).await.unwrap();
     let held = Held { key, owner, epoch: 1 };
     assert_eq!(store.checkpoint(&held, &Checkpoint::ShardEnd).await.unwrap(), Write::Applied(()));

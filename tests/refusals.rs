@@ -114,6 +114,16 @@ async fn a_configuration_without_credentials_is_refused_when_connecting() {
 
 // L3
 #[tokio::test]
+async fn a_call_timeout_outside_of_its_limits_is_refused_when_connecting() {
+    for limit in [Duration::ZERO, Duration::from_micros(999), Duration::from_secs(3_601), Duration::MAX] {
+        let broker = KinesisBroker::new().endpoint("http://127.0.0.1:1").test_credentials().call_timeout(limit);
+        let error = broker.connect().await.unwrap_err();
+        assert_eq!(invalid(&error), ("call_timeout", format!("1 ms to 1 h; given: {limit:?}").as_str()));
+    }
+}
+
+// L3
+#[tokio::test]
 async fn an_empty_configuration_is_refused_when_connecting_and_does_not_panic() {
     let error = KinesisBroker::from_config(SdkConfig::builder().build()).connect().await.unwrap_err();
     assert_eq!(invalid(&error).0, "region");

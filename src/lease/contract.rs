@@ -19,6 +19,7 @@ use std::sync::Arc;
 use crate::lease::LeaseStore;
 
 mod asks;
+mod deletes;
 mod lost_answer;
 mod row;
 mod takes;
@@ -38,6 +39,7 @@ pub use self::lost_answer::LostAnswer;
 pub async fn run(store: Arc<dyn LeaseStore>) {
     takes::the_first_take_makes_the_row(&*store).await;
     takes::a_take_keeps_the_checkpoint_and_replaces_the_rest(&*store).await;
+    takes::a_take_forgets_the_checkpoint_if_it_says_so(&*store).await;
     takes::a_take_that_saw_another_state_is_refused_and_shows_the_row(&*store).await;
     takes::epochs_grow_by_one_and_with_takes_alone(&*store).await;
     takes::of_a_hundred_concurrent_takes_one_is_applied(&store).await;
@@ -53,6 +55,9 @@ pub async fn run(store: Arc<dyn LeaseStore>) {
 
     asks::an_ask_marks_the_row_until_the_next_take(&*store).await;
     asks::an_ask_that_saw_another_state_is_refused(&*store).await;
+
+    deletes::a_delete_removes_the_row_and_its_checkpoint(&*store).await;
+    deletes::a_delete_that_saw_another_state_is_refused(&*store).await;
 
     views::leases_are_the_rows_of_one_consumer_and_stream(&*store).await;
     views::leases_are_all_rows_however_many(&*store).await;
@@ -101,6 +106,10 @@ mod tests {
 
         fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
             self.0.ask(key, seen, by)
+        }
+
+        fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+            self.0.delete(key, seen)
         }
     }
 

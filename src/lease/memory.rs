@@ -75,7 +75,7 @@ impl LeaseStore for MemoryLeaseStore {
                 owner: Some(Arc::clone(&take.owner)),
                 epoch: row.map_or(1, |row| row.epoch + 1),
                 counter: row.map_or(1, |row| row.counter + 1),
-                checkpoint: row.and_then(|row| row.checkpoint.clone()),
+                checkpoint: row.filter(|_| !take.forget_checkpoint).and_then(|row| row.checkpoint.clone()),
                 parents: take.parents.clone(),
                 stream_created: take.stream_created,
                 wanted_by: None,
@@ -107,6 +107,16 @@ impl LeaseStore for MemoryLeaseStore {
             row => Write::Refused(row.cloned()),
         })
     }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.step(move |rows| match rows.get(key) {
+            Some(row) if row.seen() == seen => {
+                rows.remove(key);
+                Write::Applied(())
+            }
+            row => Write::Refused(row.cloned()),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -125,7 +135,14 @@ mod tests {
     async fn clones_share_one_table() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
-        let take = Take { key, owner: "a".into(), seen: None, parents: Vec::new(), stream_created: None };
+        let take = Take {
+            key,
+            owner: "a".into(),
+            seen: None,
+            parents: Vec::new(),
+            stream_created: None,
+            forget_checkpoint: false,
+        };
         store.clone().take(&take).await.unwrap();
         assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
         assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
@@ -135,7 +152,14 @@ mod tests {
     async fn a_call_that_is_never_polled_writes_nothing() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
-        let take = Take { key, owner: "a".into(), seen: None, parents: Vec::new(), stream_created: None };
+        let take = Take {
+            key,
+            owner: "a".into(),
+            seen: None,
+            parents: Vec::new(),
+            stream_created: None,
+            forget_checkpoint: false,
+        };
         drop(store.take(&take));
         assert!(store.leases("default", "orders").await.unwrap().is_empty());
     }

@@ -1,6 +1,6 @@
 //! The books as the coordinator and the keeper see them: leases come, are paid for, and go.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use tokio::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use crate::{
     lease::{Held, Lease},
     life::OpenShard,
     position::{Checkpoint, Origin},
+    service::ListedShard,
     stats::{ShardState, ShardStats},
 };
 
@@ -76,6 +77,30 @@ impl Ledger {
     /// Whether the shard was opened before in this subscription.
     pub(crate) fn has_begun(&self) -> bool {
         self.write(|state| state.began.is_some())
+    }
+
+    /// The children of a shard that this subscription read to its end, as far as its last page told them.
+    pub(crate) fn children(&self) -> Vec<ListedShard> {
+        self.write(|state| if state.ended_here { mem::take(&mut state.children) } else { Vec::new() })
+    }
+
+    /// Whether the shard is held and its last page was read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_at_end))
+    }
+
+    /// Whether the service said that there is no such shard.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.write(|state| state.denied)
+    }
+
+    /// Starts from nothing: the shard is that of another stream, of the same name.
+    pub(crate) fn reset(&self) {
+        self.retire();
+        self.write(|state| {
+            (state.began, state.children) = (None, Vec::new());
+            (state.ended_here, state.denied, state.gave_up) = (false, false, false);
+        });
     }
 
     /// Remembers where the shard was opened, if it is the first time.

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::{
-    sync::watch,
-    time::{Duration, Instant},
-};
+use tokio::time::{Duration, Instant};
 
 use super::{Ledger, Progress, State};
 use crate::{
     ack::{Commit, Settled, Ticket},
+    board::Board,
     error::KinesisError,
     id::SequenceNumber,
     inbox::{Returned, pause},
@@ -36,7 +34,7 @@ pub(crate) enum Committing {
     /// There is nothing to wait for.
     Done(Commit),
     /// The keeper is asked for a write that covers everything below the offset.
-    Waits { progress: watch::Receiver<Progress>, upto: u64, failures: u32 },
+    Waits { progress: Board<Progress>, upto: u64, failures: u32 },
 }
 
 impl Ledger {
@@ -98,7 +96,7 @@ impl Ledger {
                 return Committing::Done(Commit::Deferred);
             }
             let progress = tenure.progress();
-            let failures = progress.borrow().failures;
+            let failures = progress.read(|progress| progress.failures);
             Committing::Waits { progress, upto: mark.upto, failures }
         })
     }
@@ -143,14 +141,14 @@ impl Committing {
     ///
     /// Cancel safe: the write goes out whether or not anyone waits.
     pub(crate) async fn outcome(self, ledger: &Ledger) -> Result<Commit, KinesisError> {
-        let (mut progress, upto, before) = match self {
+        let (progress, upto, before) = match self {
             Self::Done(commit) => return Ok(commit),
             Self::Waits { progress, upto, failures } => (progress, upto, failures),
         };
         let settled = |seen: &Progress| seen.upto >= upto || seen.failures - before >= FAILURES_BEFORE_ERROR;
-        // The sender goes with the tenure, and its last word stays.
-        let _ = progress.wait_for(settled).await;
-        let seen = progress.borrow();
+        // Without an answer the tenure is over, and its last word counts.
+        let _ = progress.wait_for(|seen| settled(seen).then_some(())).await;
+        let seen = progress.read(Clone::clone);
         if seen.upto >= upto {
             return Ok(Commit::Stored);
         }

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::{Counts, Ledger, Opening, Over};
-use crate::{error::KinesisError, id::SequenceNumber, page::Page};
+use crate::{error::KinesisError, id::SequenceNumber, page::Page, service::ListedShard};
 
 impl Ledger {
     /// Waits until the shard is below its bounds and its lease is good.
@@ -42,13 +42,19 @@ impl Ledger {
         })
     }
 
-    /// Enters that the service has no more records for this shard.
-    pub(crate) fn at_end(&self, generation: u64) {
+    /// Enters that the service has no more records for this shard, and which its children are.
+    pub(crate) fn at_end(&self, generation: u64, children: Vec<ListedShard>) {
         self.write_and_ring(|state| {
             if let Some(tenure) = state.current(generation) {
                 tenure.at_end();
+                state.children = children;
             }
         });
+    }
+
+    /// Enters whether the service denies that there is such a shard.
+    pub(crate) fn deny(&self, denied: bool) {
+        self.write(|state| state.denied = denied);
     }
 
     /// Enters that the reader gave up: what is in flight may be settled for the drain time, then the lease goes.
@@ -70,12 +76,12 @@ impl Ledger {
     ///
     /// Cancel safe: the keeper stores it whether or not anyone waits.
     pub(crate) async fn mark(&self, opening: &Opening, first: &SequenceNumber) -> Result<(), Over> {
-        let mut progress = self.write_and_ring(|state| {
+        let progress = self.write_and_ring(|state| {
             let tenure = state.current(opening.generation).ok_or(Over)?;
             tenure.want_mark(first.clone());
             Ok(tenure.progress())
         })?;
-        progress.wait_for(|progress| progress.marked).await.map(drop).map_err(|_| Over)
+        progress.wait_for(|progress| progress.marked.then_some(())).await.ok_or(Over)
     }
 
     /// Keeps the rest of a page until there is room again.

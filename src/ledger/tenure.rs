@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ack::Tracker, failure::StoreError, id::SequenceNumber, lease::Held, position::Checkpoint, settings::Settings,
+    ack::Tracker, board::Board, failure::StoreError, id::SequenceNumber, lease::Held, position::Checkpoint,
+    settings::Settings,
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -15,7 +16,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 /// What is due this soon is done now, so that shards whose leases were taken together are renewed together.
 const GRAIN: Duration = Duration::from_millis(20);
 
-/// What those who wait for the store see. Each tenure has a channel of its own, so that a commit that is looked at
+/// What those who wait for the store see. Each tenure has a board of its own, so that a commit that is looked at
 /// late still finds how its own tenure ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
@@ -88,7 +89,7 @@ pub(crate) struct Tenure {
     pub(crate) held: Held,
     /// Ends the reader and its pages.
     pub(crate) stop: CancellationToken,
-    progress: watch::Sender<Progress>,
+    progress: Board<Progress>,
     reading: Reading,
     /// Once set, the tenure is winding down: nothing is handed out, and at that moment the lease goes.
     leave_at: Option<Instant>,
@@ -113,7 +114,7 @@ impl Tenure {
         Self {
             held,
             stop: CancellationToken::new(),
-            progress: watch::Sender::new(Progress { marked, ..Progress::default() }),
+            progress: Board::new(Progress { marked, ..Progress::default() }),
             reading: Reading::Running,
             leave_at: None,
             unread: 0,
@@ -133,8 +134,8 @@ impl Tenure {
         now < self.deadline && self.leave_at.is_none()
     }
 
-    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
-        self.progress.subscribe()
+    pub(crate) fn progress(&self) -> Board<Progress> {
+        self.progress.clone()
     }
 
     pub(crate) fn fetched(&mut self, records: usize) {
@@ -247,7 +248,7 @@ impl Tenure {
             Checkpoint::ShardEnd => self.reading = Reading::EndStored,
             Checkpoint::At(_) | Checkpoint::After(_) => self.mark = Mark::Stored,
         }
-        self.progress.send_modify(|progress| {
+        self.progress.change(|progress| {
             progress.marked = true;
             progress.upto = self.stored;
             progress.error = None;
@@ -261,7 +262,7 @@ impl Tenure {
         let saves = matches!(duty, Duty::Save(..));
         self.retry = Some(Retry { at: now + pause, pause, saves });
         if saves {
-            self.progress.send_modify(|progress| {
+            self.progress.change(|progress| {
                 progress.failures += 1;
                 progress.error = Some(error.clone());
             });
@@ -288,5 +289,6 @@ impl Tenure {
 impl Drop for Tenure {
     fn drop(&mut self) {
         self.stop.cancel();
+        self.progress.close();
     }
 }

@@ -75,6 +75,28 @@ pub(crate) fn check(config: &SdkConfig) -> Result<(), KinesisError> {
     check_durations(config)
 }
 
+/// The attempt timeouts that can be set: below them no call is answered, above them a dead connection is no news.
+const SHORTEST_CALL: Duration = Duration::from_millis(1);
+const LONGEST_CALL: Duration = Duration::from_hours(1);
+
+/// Whether calls can be limited to this time.
+pub(crate) fn check_call_timeout(limit: Duration) -> Result<(), KinesisError> {
+    if (SHORTEST_CALL..=LONGEST_CALL).contains(&limit) {
+        return Ok(());
+    }
+    Err(KinesisError::invalid("call_timeout", format!("1 ms to 1 h; given: {limit:?}")))
+}
+
+/// Limits each attempt of a call, unless the configuration says something about that itself.
+pub(crate) fn with_call_timeout(config: SdkConfig, limit: Duration) -> SdkConfig {
+    let ours = TimeoutConfig::builder().operation_attempt_timeout(limit);
+    let timeouts = match config.timeout_config() {
+        Some(theirs) => theirs.to_builder().take_unset_from(ours).build(),
+        None => ours.build(),
+    };
+    config.into_builder().timeout_config(timeouts).build()
+}
+
 /// The endpoint that a client would use, if not the region's own. It can come from the environment or a profile, for
 /// Kinesis alone or for all services, and is not in the [`SdkConfig`] itself then.
 fn endpoint(config: &SdkConfig) -> Option<String> {
@@ -254,6 +276,40 @@ mod tests {
         for refused in refused.map(refusal) {
             assert!(refused.contains("at most a year"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_call_timeout_is_from_a_millisecond_to_an_hour() {
+        for limit in [SHORTEST_CALL, Duration::from_secs(30), LONGEST_CALL] {
+            check_call_timeout(limit).unwrap();
+        }
+        for limit in [Duration::ZERO, Duration::from_micros(999), LONGEST_CALL + Duration::from_nanos(1), Duration::MAX]
+        {
+            let refused = check_call_timeout(limit).unwrap_err().to_string();
+            assert_eq!(refused, format!("invalid call_timeout: 1 ms to 1 h; given: {limit:?}"));
+        }
+    }
+
+    #[test]
+    fn the_call_timeout_goes_behind_what_the_user_configured() {
+        let attempt = |config: sdk_config::Builder| {
+            let limited = with_call_timeout(config.build(), Duration::from_secs(7));
+            limited.timeout_config().and_then(TimeoutConfig::operation_attempt_timeout)
+        };
+        let theirs = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_secs(90)).build();
+        let connect = TimeoutConfig::builder().connect_timeout(Duration::from_secs(1)).build();
+        assert_eq!(attempt(enough()), Some(Duration::from_secs(7)));
+        assert_eq!(attempt(enough().timeout_config(connect)), Some(Duration::from_secs(7)));
+        assert_eq!(attempt(enough().timeout_config(theirs)), Some(Duration::from_secs(90)));
+        assert_eq!(attempt(enough().timeout_config(TimeoutConfig::disabled())), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_given_up_after_the_call_timeout() {
+        let config = with_call_timeout(Canned::new([]).config().build(), Duration::from_secs(7));
+        let start = tokio::time::Instant::now();
+        SdkService::new(&config).read("i", 1).await.unwrap_err();
+        assert_eq!(start.elapsed().as_secs(), 7);
     }
 
     #[tokio::test(start_paused = true)]

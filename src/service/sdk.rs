@@ -65,7 +65,9 @@ impl Service for SdkService {
             };
             // The SDK makes a zero of a time that is missing.
             let created = millis(&summary.stream_creation_timestamp).filter(|created| *created > 0);
-            Ok(Described { status: status(&summary.stream_status), created, now: time.get() })
+            let hours = u64::try_from(summary.retention_period_hours).ok().filter(|hours| *hours > 0);
+            let (status, retention) = (status(&summary.stream_status), hours.map(Duration::from_hours));
+            Ok(Described { status, created, retention, now: time.get() })
         })
     }
 
@@ -112,6 +114,7 @@ impl Service for SdkService {
                 records: output.records.into_iter().map(raw).collect(),
                 next: output.next_shard_iterator,
                 behind: output.millis_behind_latest.map(|behind| behind.max(0)),
+                children: output.child_shards.unwrap_or_default().into_iter().map(child).collect(),
             })
         })
     }
@@ -140,6 +143,12 @@ fn listed(shard: types::Shard) -> ListedShard {
         parents: shard.parent_shard_id.into_iter().chain(shard.adjacent_parent_shard_id).map(ShardId::from).collect(),
         closed: shard.sequence_number_range.is_some_and(|range| range.ending_sequence_number.is_some()),
     }
+}
+
+/// A shard that was just born is open.
+fn child(shard: types::ChildShard) -> ListedShard {
+    let parents = shard.parent_shards.into_iter().map(ShardId::from).collect();
+    ListedShard { id: shard.shard_id.into(), parents, closed: false }
 }
 
 fn at(call: GetShardIteratorFluentBuilder, origin: &Origin) -> GetShardIteratorFluentBuilder {

@@ -34,14 +34,18 @@ const LONG: Duration = Duration::from_hours(1);
 #[derive(Debug)]
 pub(crate) struct Ground {
     pub(crate) kinesis: Arc<Kinesis>,
-    rows: MemoryLeaseStore,
+    rows: Arc<dyn LeaseStore>,
     start: Instant,
 }
 
 impl Ground {
     pub(crate) fn new(shards: &[&str]) -> Self {
-        let kinesis = Arc::new(Kinesis::new(shards));
-        Self { kinesis, rows: MemoryLeaseStore::new(), start: Instant::now() }
+        Self::on(shards, MemoryLeaseStore::new())
+    }
+
+    /// As [`new`](Self::new), with a lease table of this kind.
+    pub(crate) fn on(shards: &[&str], rows: impl LeaseStore) -> Self {
+        Self { kinesis: Arc::new(Kinesis::new(shards)), rows: Arc::new(rows), start: Instant::now() }
     }
 
     /// An instance that calls itself so.
@@ -81,7 +85,14 @@ impl Ground {
     pub(crate) async fn steal(&self, shard: &str, owner: &str) {
         let key = LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: shard.into() };
         let seen = self.row(shard).await.map(|row| row.seen());
-        let take = Take { key, owner: owner.into(), seen, parents: Vec::new(), stream_created: None };
+        let take = Take {
+            key,
+            owner: owner.into(),
+            seen,
+            parents: Vec::new(),
+            stream_created: None,
+            forget_checkpoint: false,
+        };
         self.rows.take(&take).await.unwrap();
     }
 }

@@ -1,6 +1,9 @@
 //! A model of one Kinesis stream: shards and their records, and what the service answers about them.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+};
 
 use bytes::Bytes;
 use tokio::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use crate::{
     id::{SequenceNumber, ShardId},
     lock::lock,
     position::Origin,
-    service::{Described, Fetched, ListedPage, ListedShard, Placed, RawRecord, ServiceTime, StreamStatus},
+    service::{Described, Fetched, ListedPage, ListedShard, Listing, Placed, RawRecord, ServiceTime, StreamStatus},
 };
 
 /// The service's time when the model is made, in Unix milliseconds.
@@ -28,7 +31,18 @@ pub(crate) struct Kinesis {
 #[derive(Debug)]
 struct State {
     exists: bool,
+    created: i64,
+    /// How many streams of this name there were before.
+    older: usize,
+    retention: Option<Duration>,
+    on_trimmed: OnTrimmed,
     iterators_live: Duration,
+    /// The last page of a shard names its children.
+    names_children: bool,
+    /// Shards that listings do not show.
+    hidden: BTreeSet<ShardId>,
+    /// Shards on one page of a listing.
+    page: usize,
     shards: BTreeMap<ShardId, Shard>,
 }
 
@@ -37,17 +51,40 @@ struct Shard {
     parents: Vec<ShardId>,
     closed: bool,
     records: Vec<RawRecord>,
+    /// So many of the records are no longer kept.
+    trimmed: usize,
+}
+
+/// What the service makes of a sequence number that is no longer kept: all three were seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnTrimmed {
+    Reject,
+    /// Reads begin at the oldest record that is kept.
+    Land,
+    /// Reads find nothing, ever, at the very end of the retention.
+    Stick,
 }
 
 impl Kinesis {
     pub(crate) fn new(shards: &[&str]) -> Self {
         let shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
-        let state = State { exists: true, iterators_live: Duration::from_mins(5), shards };
+        let state = State {
+            exists: true,
+            created: EPOCH,
+            older: 0,
+            retention: None,
+            on_trimmed: OnTrimmed::Reject,
+            iterators_live: Duration::from_mins(5),
+            names_children: false,
+            hidden: BTreeSet::new(),
+            page: usize::MAX,
+            shards,
+        };
         Self { start: Instant::now(), state: Mutex::new(state) }
     }
 
     /// Puts records that are named after their shard and place, as in `a0`, `a1`: the name is the payload and the
-    /// sequence number.
+    /// sequence number. In a stream that was created again they have a mark before the place: `a'0`.
     pub(crate) fn put(&self, shard: &str, count: usize) {
         (0..count).for_each(|_| self.put_as(shard, |name| Bytes::from(name.to_owned())));
     }
@@ -64,9 +101,10 @@ impl Kinesis {
 
     fn put_as(&self, shard: &str, data: impl FnOnce(&str) -> Bytes) {
         let arrived_at = Some(self.millis());
+        let marks = "'".repeat(lock(&self.state).older);
         self.change(shard, |shard, id| {
             assert!(!shard.closed, "{id} is closed");
-            let name = format!("{id}{}", shard.records.len());
+            let name = format!("{id}{marks}{}", shard.records.len());
             shard.records.push(RawRecord {
                 data: data(&name),
                 partition_key: Some("k".to_owned()),
@@ -105,6 +143,51 @@ impl Kinesis {
         lock(&self.state).shards.remove(&shard.into());
     }
 
+    /// So many more of the oldest records of a shard are past their retention.
+    pub(crate) fn trim(&self, shard: &str, count: usize) {
+        self.change(shard, |shard, _| shard.trimmed = shard.records.len().min(shard.trimmed + count));
+    }
+
+    /// How long the stream keeps its records, as it says; nothing is trimmed by itself.
+    pub(crate) fn keeps(&self, retention: Duration, on_trimmed: OnTrimmed) {
+        let mut state = lock(&self.state);
+        (state.retention, state.on_trimmed) = (Some(retention), on_trimmed);
+    }
+
+    /// Listings do not show a shard.
+    pub(crate) fn hide(&self, shard: &str) {
+        lock(&self.state).hidden.insert(shard.into());
+    }
+
+    /// Listings show a shard again.
+    pub(crate) fn show(&self, shard: &str) {
+        lock(&self.state).hidden.remove(&shard.into());
+    }
+
+    /// Listings show all shards.
+    pub(crate) fn show_all(&self) {
+        lock(&self.state).hidden.clear();
+    }
+
+    /// Listings come in pages of so many shards.
+    pub(crate) fn list_by(&self, page: usize) {
+        lock(&self.state).page = page;
+    }
+
+    /// The last page of a shard names its children.
+    pub(crate) fn name_children(&self) {
+        lock(&self.state).names_children = true;
+    }
+
+    /// The stream is deleted, and another of its name is created.
+    pub(crate) fn recreate(&self, shards: &[&str]) {
+        let mut state = lock(&self.state);
+        state.exists = true;
+        state.created = self.millis();
+        state.older += 1;
+        state.shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
+    }
+
     /// The stream is gone.
     pub(crate) fn delete(&self) {
         lock(&self.state).exists = false;
@@ -134,70 +217,118 @@ impl Kinesis {
     }
 
     pub(super) fn describe(&self) -> Answer<Described> {
-        self.existing(|_| Ok(Described { status: StreamStatus::Usable, created: Some(EPOCH), now: Some(self.date()) }))
+        self.existing(|state| {
+            Ok(Described {
+                status: StreamStatus::Usable,
+                created: Some(state.created),
+                retention: state.retention,
+                now: Some(self.date()),
+            })
+        })
     }
 
-    pub(super) fn list(&self) -> Answer<ListedPage> {
+    /// A token names the shard before the page.
+    pub(super) fn list(&self, from: Listing<'_>) -> Answer<ListedPage> {
         self.existing(|state| {
-            let listed = |(id, shard): (&ShardId, &Shard)| ListedShard {
-                id: id.clone(),
-                parents: shard.parents.clone(),
-                closed: shard.closed,
+            let after = match from {
+                Listing::Stream(_) => None,
+                Listing::Token(token) => Some(ShardId::from(token)),
             };
-            Ok(ListedPage { shards: state.shards.iter().map(listed).collect(), next: None })
+            let rest = state.shards.iter().filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after));
+            let page: Vec<(&ShardId, &Shard)> = rest.clone().take(state.page).collect();
+            let more = rest.count() > page.len();
+            Ok(ListedPage {
+                next: page.last().filter(|_| more).map(|(id, _)| id.to_string()),
+                shards: page.into_iter().filter(|(id, _)| !state.hidden.contains(*id)).map(listed).collect(),
+            })
         })
     }
 
     pub(super) fn place(&self, shard: &ShardId, origin: &Origin) -> Answer<Placed> {
         self.existing(|state| {
-            let records = &state.shards.get(shard).ok_or(FailureKind::NotFound)?.records;
-            let find = |number: &SequenceNumber| {
+            let Shard { records, trimmed, .. } = state.shards.get(shard).ok_or(FailureKind::NotFound)?;
+            let find = |number: &SequenceNumber, skip: usize| {
                 let found = records.iter().position(|record| record.sequence_number == number.as_str());
-                found.ok_or(FailureKind::Rejected)
+                match found.ok_or(FailureKind::Rejected)? {
+                    index if index >= *trimmed => Ok(Some(index + skip)),
+                    _ if state.on_trimmed == OnTrimmed::Reject => Err(FailureKind::Rejected),
+                    _ if state.on_trimmed == OnTrimmed::Stick => Ok(None),
+                    _ => Ok(Some(*trimmed)),
+                }
             };
             let index = match origin {
-                Origin::Horizon => 0,
-                Origin::Latest => records.len(),
+                Origin::Horizon => Some(*trimmed),
+                Origin::Latest => Some(records.len()),
                 Origin::Timestamp(millis) if *millis > self.millis() => return Err(FailureKind::Rejected),
-                Origin::Timestamp(millis) => records.partition_point(|record| record.arrived_at < Some(*millis)),
-                Origin::At(number) => find(number)?,
-                Origin::After(number) => find(number)? + 1,
+                Origin::Timestamp(millis) => Some(records.partition_point(|record| record.arrived_at < Some(*millis))),
+                Origin::At(number) => find(number, 0)?,
+                Origin::After(number) => find(number, 1)?,
             };
-            Ok(Placed { iterator: self.iterator(shard, index), now: Some(self.date()) })
+            let place = Place { shard: shard.clone(), older: state.older, index };
+            Ok(Placed { iterator: self.iterator(&place), now: Some(self.date()) })
         })
     }
 
     pub(super) fn read(&self, iterator: &str, limit: u32) -> Answer<Fetched> {
-        let (shard, index, made) = parse(iterator);
+        let (place, made) = parse(iterator);
         self.existing(|state| {
+            if place.older != state.older {
+                return Err(FailureKind::Rejected);
+            }
             if self.millis() - made > i64::try_from(state.iterators_live.as_millis()).unwrap() {
                 return Err(FailureKind::IteratorExpired);
             }
-            let Shard { closed, records, .. } = state.shards.get(&shard).ok_or(FailureKind::NotFound)?;
+            let Shard { closed, records, trimmed, .. } = state.shards.get(&place.shard).ok_or(FailureKind::NotFound)?;
+            let Some(index) = place.index else {
+                let behind = state.retention.map(|retention| i64::try_from(retention.as_millis()).unwrap());
+                let next = Some(self.iterator(&place));
+                return Ok(Fetched { records: Vec::new(), next, behind, children: Vec::new() });
+            };
+            let index = index.max(*trimmed);
             let upto = records.len().min(index + usize::try_from(limit).unwrap());
             let more = upto < records.len();
             let behind = records.get(upto).and_then(|record| record.arrived_at).map_or(0, |at| self.millis() - at);
+            let next = Place { index: Some(upto), ..place.clone() };
+            let children = state.shards.iter().filter(|(_, shard)| shard.parents.contains(&place.shard)).map(listed);
+            let ends = *closed && !more;
             Ok(Fetched {
                 records: records[index..upto].to_vec(),
-                next: (more || !closed).then(|| self.iterator(&shard, upto)),
+                next: (!ends).then(|| self.iterator(&next)),
                 behind: Some(behind),
+                children: children.filter(|_| ends && state.names_children).collect(),
             })
         })
     }
 
-    fn iterator(&self, shard: &ShardId, index: usize) -> String {
-        format!("{shard}/{index}/{}", self.millis())
+    fn iterator(&self, Place { shard, older, index }: &Place) -> String {
+        let index = index.map_or("nowhere".to_owned(), |index| index.to_string());
+        format!("{shard}/{index}/{older}/{}", self.millis())
     }
+}
+
+fn listed((id, shard): (&ShardId, &Shard)) -> ListedShard {
+    ListedShard { id: id.clone(), parents: shard.parents.clone(), closed: shard.closed }
+}
+
+/// Where an iterator leads.
+#[derive(Clone, Debug)]
+struct Place {
+    shard: ShardId,
+    /// The stream that it belongs to, as [`State::older`].
+    older: usize,
+    /// Of the next record; none where there never is one.
+    index: Option<usize>,
 }
 
 /// The shard that an iterator belongs to.
 pub(super) fn shard_of(iterator: &str) -> ShardId {
-    parse(iterator).0
+    parse(iterator).0.shard
 }
 
-/// Shard, index of the next record, and when it was made.
-fn parse(iterator: &str) -> (ShardId, usize, i64) {
+/// The place of an iterator, and when it was made.
+fn parse(iterator: &str) -> (Place, i64) {
     let mut parts = iterator.split('/');
     let mut part = || parts.next().unwrap();
-    (part().into(), part().parse().unwrap(), part().parse().unwrap())
+    let place = Place { shard: part().into(), index: part().parse().ok(), older: part().parse().unwrap() };
+    (place, part().parse().unwrap())
 }

@@ -290,6 +290,6 @@ async fn an_end_that_is_seen_too_late_does_not_pass_records_that_were_not_handed
     let opening = ledger.begin(&lease, held, now);
     ledger.fetched(opening.generation, 3).unwrap();
     ledger.leave(now);
-    ledger.at_end(opening.generation);
+    ledger.at_end(opening.generation, Vec::new());
     assert_eq!(ledger.errand(now).unwrap().duty, Duty::Release);
 }

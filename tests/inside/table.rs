@@ -1,12 +1,14 @@
 //! The lease table as one instance sees it.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 
 use super::script::{Fault, Rule, Script};
 use crate::{
     failure::StoreError,
     id::ShardId,
-    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     position::Checkpoint,
 };
 
@@ -19,18 +21,19 @@ pub(crate) enum Ask {
     Checkpoint,
     Release,
     Want,
+    Delete,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Table {
-    rows: MemoryLeaseStore,
+    rows: Arc<dyn LeaseStore>,
     pub(crate) script: Script<Ask, StoreError>,
 }
 
 impl Table {
-    pub(crate) fn new(rows: &MemoryLeaseStore) -> Self {
-        Self { rows: rows.clone(), script: Script::new() }
+    pub(crate) fn new(rows: &Arc<dyn LeaseStore>) -> Self {
+        Self { rows: Arc::clone(rows), script: Script::new() }
     }
 
     /// These calls fail, and nothing is done.
@@ -85,5 +88,9 @@ impl LeaseStore for Table {
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         self.call((Ask::Want, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
+    }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.call((Ask::Delete, Some(&key.shard), String::new()), self.rows.delete(key, seen))
     }
 }

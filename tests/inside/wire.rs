@@ -63,8 +63,8 @@ impl Service for Wire {
         self.call((Op::CreateStream, None, String::new()), |_| Err(FailureKind::Rejected))
     }
 
-    fn list<'a>(&'a self, _from: Listing<'a>) -> Call<'a, ListedPage> {
-        self.call((Op::ListShards, None, String::new()), Kinesis::list)
+    fn list<'a>(&'a self, from: Listing<'a>) -> Call<'a, ListedPage> {
+        self.call((Op::ListShards, None, format!("{from:?}")), move |kinesis| kinesis.list(from))
     }
 
     fn place<'a>(&'a self, _stream: &'a str, shard: &'a ShardId, origin: &'a Origin) -> Call<'a, Placed> {

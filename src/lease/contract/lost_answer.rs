@@ -62,6 +62,10 @@ impl LeaseStore for LostAnswer {
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         self.pass(self.store.ask(key, seen, by))
     }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.pass(self.store.delete(key, seen))
+    }
 }
 
 /// The life of a lease, told once for each write whose answer can be lost: it always ends in the same row.

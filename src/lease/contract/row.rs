@@ -76,6 +76,10 @@ impl<'a> Row<'a> {
         self.store.ask(&self.key, seen, by).await.expect("the ask is answered")
     }
 
+    pub(super) async fn delete(&self, seen: Seen) -> Write {
+        self.store.delete(&self.key, seen).await.expect("the delete is answered")
+    }
+
     /// A renewal, a checkpoint and a release under this owner and epoch are refused, show the row, and leave it alone.
     pub(super) async fn refuses(&self, held: &Held) {
         let before = self.read().await;
@@ -91,7 +95,14 @@ impl<'a> Row<'a> {
 }
 
 pub(super) fn take(key: &LeaseKey, owner: &str, seen: Option<Seen>) -> Take {
-    Take { key: key.clone(), owner: owner.into(), seen, parents: parents(), stream_created: Some(CREATED) }
+    Take {
+        key: key.clone(),
+        owner: owner.into(),
+        seen,
+        parents: parents(),
+        stream_created: Some(CREATED),
+        forget_checkpoint: false,
+    }
 }
 
 /// What a row holds after its first take.

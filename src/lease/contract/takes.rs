@@ -33,6 +33,16 @@ pub(super) async fn a_take_keeps_the_checkpoint_and_replaces_the_rest(store: &dy
     assert_eq!(row.read().await, Some(taken));
 }
 
+pub(super) async fn a_take_forgets_the_checkpoint_if_it_says_so(store: &dyn LeaseStore) {
+    let row = Row::new(store, "a take on another stream");
+    let held = row.taken(ONE).await;
+    row.checkpoint(&held, &after("7")).await;
+    let before = row.lease().await;
+    let anew = Take { forget_checkpoint: true, ..take(&row.key, TWO, Some(before.seen())) };
+    assert!(matches!(store.take(&anew).await, Ok(Write::Applied(Lease { checkpoint: None, .. }))));
+    assert_eq!(row.lease().await.checkpoint, None);
+}
+
 pub(super) async fn a_take_that_saw_another_state_is_refused_and_shows_the_row(store: &dyn LeaseStore) {
     let row = Row::new(store, "an outdated take");
     let phantom = Seen { epoch: 1, counter: 1 };

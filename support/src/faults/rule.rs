@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -45,6 +46,12 @@ impl Scope {
     /// Only the `k`-th call from now on; the next one is the first.
     pub fn nth(mut self, k: usize) -> Self {
         self.window = Window::Nth(k);
+        self
+    }
+
+    /// Only some calls: so many of a thousand, which ones depends on `seed` alone.
+    pub fn some(mut self, of_a_thousand: u64, seed: u64) -> Self {
+        self.window = Window::Some { of_a_thousand, seed };
         self
     }
 
@@ -148,6 +155,7 @@ enum Window {
     Every,
     First(usize),
     Nth(usize),
+    Some { of_a_thousand: u64, seed: u64 },
 }
 
 impl Window {
@@ -157,6 +165,11 @@ impl Window {
             Self::Every => true,
             Self::First(n) => k <= n,
             Self::Nth(n) => k == n,
+            Self::Some { of_a_thousand, seed } => {
+                let mut hasher = DefaultHasher::new();
+                (seed, k).hash(&mut hasher);
+                hasher.finish() % 1_000 < of_a_thousand
+            }
         }
     }
 
@@ -166,6 +179,7 @@ impl Window {
             Self::Every => met,
             Self::First(n) => met.min(n),
             Self::Nth(n) => usize::from(n > 0 && met >= n),
+            Self::Some { .. } => (1..=met).filter(|k| self.contains(*k)).count(),
         }
     }
 }

@@ -1,0 +1,238 @@
+//! The shards of a stream as several listings together show them: pure, with the time passed in.
+//!
+//! A listing is eventually consistent: one that lacks a shard says nothing yet. A shard is gone when two complete
+//! listings some time apart lack it, or when one does and the service says so for that very shard (H6). Until then it
+//! stays here as it was, and holds its children back. A shard can also be known before any listing shows it: from the
+//! last page of its parent, from its lease row, or as the parent of a shard that is newer than the first listing. (In the
+//! first listing a parent that is not listed is one that is long gone.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::{Duration, Instant};
+
+use crate::{id::ShardId, lease::Lease, service::ListedShard};
+
+/// How far apart two listings that lack a shard have to be.
+const MISSING_FOR: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Catalogue {
+    shards: BTreeMap<ShardId, Entry>,
+    gone: BTreeSet<ShardId>,
+    has_listed: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    shard: ListedShard,
+    /// When a listing that shows it was begun, or the last page of its parent named it.
+    seen_at: Option<Instant>,
+    /// The first of the listings in a row that lack it.
+    missing_since: Option<Instant>,
+}
+
+impl Entry {
+    fn new(shard: ListedShard, seen_at: Instant) -> Self {
+        Self { shard, seen_at: Some(seen_at), missing_since: None }
+    }
+
+    /// A shard of which nothing but its lease row or its children says that it exists.
+    fn memory(id: &ShardId, parents: &[ShardId], missing_since: Instant) -> Self {
+        let shard = ListedShard { id: id.clone(), parents: parents.to_vec(), closed: true };
+        Self { shard, seen_at: None, missing_since: Some(missing_since) }
+    }
+
+    fn is_memory(&self) -> bool {
+        self.seen_at.is_none()
+    }
+}
+
+/// A shard that is gone.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) shard: ShardId,
+    /// It was never seen: its row or its children said that it was there.
+    pub(crate) was_memory: bool,
+}
+
+impl Catalogue {
+    /// Every shard that is not gone, by id.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &ListedShard> {
+        self.shards.values().map(|entry| &entry.shard)
+    }
+
+    /// Those that can be read, as far as is known: a shard that was never seen itself is waited for, not read.
+    pub(crate) fn takeable(&self) -> impl Iterator<Item = &ListedShard> {
+        self.shards.values().filter(|entry| !entry.is_memory()).map(|entry| &entry.shard)
+    }
+
+    pub(crate) fn has(&self, shard: &ShardId) -> bool {
+        self.shards.contains_key(shard)
+    }
+
+    /// Whether the shard was there and is gone. One that was never seen may just be newer than the last listing.
+    pub(crate) fn is_gone(&self, shard: &ShardId) -> bool {
+        self.gone.contains(shard) && !self.has(shard)
+    }
+
+    /// Whether the shard was there so lately that nobody can know it to be gone. What is gone may have had a row.
+    pub(crate) fn is_fresh(&self, shard: &ShardId, now: Instant) -> bool {
+        self.shards.get(shard).and_then(|entry| entry.seen_at).is_some_and(|seen_at| now < seen_at + MISSING_FOR)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.is_empty()
+    }
+
+    /// Takes in a complete listing that was made between these two moments, and gives the shards that are gone by it.
+    /// `denied` says whether the service denied that this shard exists.
+    pub(crate) fn list(
+        &mut self,
+        listing: Vec<ListedShard>,
+        (begun, done): (Instant, Instant),
+        denied: impl Fn(&ShardId) -> bool,
+    ) -> Vec<Gone> {
+        let mut missing = std::mem::take(&mut self.shards);
+        let mut parents = Vec::new();
+        for shard in listing {
+            if missing.remove(&shard.id).is_none() && self.has_listed {
+                parents.extend_from_slice(&shard.parents);
+            }
+            self.shards.insert(shard.id.clone(), Entry::new(shard, begun));
+        }
+        let mut gone = Vec::new();
+        for (id, mut entry) in missing {
+            let since = *entry.missing_since.get_or_insert(done);
+            if begun >= since + MISSING_FOR || denied(&id) {
+                self.gone.insert(id.clone());
+                gone.push(Gone { shard: id, was_memory: entry.is_memory() });
+            } else {
+                self.shards.insert(id, entry);
+            }
+        }
+        self.expect(parents, done);
+        self.has_listed = true;
+        gone
+    }
+
+    /// Takes in the parents of new shards: those that no listing showed yet were missed.
+    fn expect(&mut self, parents: impl IntoIterator<Item = ShardId>, now: Instant) {
+        for id in parents {
+            if !self.gone.contains(&id) {
+                self.shards.entry(id.clone()).or_insert_with(|| Entry::memory(&id, &[], now));
+            }
+        }
+    }
+
+    /// Takes in shards that the last page of their parent named, before any listing shows them.
+    pub(crate) fn announce(&mut self, children: &[ListedShard], now: Instant) {
+        for shard in children {
+            if self.shards.get(&shard.id).is_none_or(Entry::is_memory) {
+                self.shards.insert(shard.id.clone(), Entry::new(shard.clone(), now));
+                self.expect(shard.parents.iter().cloned(), now);
+            }
+        }
+    }
+
+    /// Takes in the shards of rows which the first listing, made at that time, lacks: they may have been missed by it.
+    /// A shard that was not read to its end, and a child of which was read nevertheless, was gone before.
+    pub(crate) fn remember(&mut self, rows: &[&Lease], listed_at: Instant) {
+        let read = rows.iter().filter(|row| row.checkpoint.is_some());
+        let passed: BTreeSet<&ShardId> = read.flat_map(|row| &row.parents).collect();
+        for row in rows.iter().filter(|row| row.is_ended() || !passed.contains(&row.key.shard)) {
+            let entry = || Entry::memory(&row.key.shard, &row.parents, listed_at);
+            self.shards.entry(row.key.shard.clone()).or_insert_with(entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shard(id: &str) -> ListedShard {
+        ListedShard { id: id.into(), parents: Vec::new(), closed: false }
+    }
+
+    fn ids<'a>(shards: impl IntoIterator<Item = &'a ListedShard>) -> Vec<&'a str> {
+        shards.into_iter().map(|shard| shard.id.as_str()).collect()
+    }
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn list(catalogue: &mut Catalogue, shards: &[&str], now: Instant) -> Vec<ShardId> {
+        let gone = catalogue.list(shards.iter().map(|id| shard(id)).collect(), (now, now), |_| false);
+        gone.into_iter().map(|gone| gone.shard).collect()
+    }
+
+    // H6
+    #[test]
+    fn a_shard_is_gone_when_two_listings_ten_seconds_apart_lack_it() {
+        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
+        list(&mut catalogue, &["a", "b"], start);
+        assert!(list(&mut catalogue, &["b"], start + seconds(1)).is_empty());
+        assert!(list(&mut catalogue, &["b"], start + seconds(10)).is_empty());
+        assert_eq!(ids(catalogue.shards()), ["a", "b"]);
+        assert_eq!(list(&mut catalogue, &["b"], start + seconds(11)), ["a".into()]);
+        assert_eq!(ids(catalogue.shards()), ["b"]);
+    }
+
+    // H6
+    #[test]
+    fn a_listing_that_takes_long_does_not_count_as_one_that_was_begun_later() {
+        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
+        list(&mut catalogue, &["a"], start);
+        list(&mut catalogue, &[], start + seconds(1));
+        let slow = (start + seconds(5), start + seconds(12));
+        assert!(catalogue.list(Vec::new(), slow, |_| false).is_empty());
+        assert_eq!(list(&mut catalogue, &[], start + seconds(11)), ["a".into()]);
+    }
+
+    // H6
+    #[test]
+    fn a_shard_that_is_listed_again_was_never_gone() {
+        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
+        list(&mut catalogue, &["a"], start);
+        list(&mut catalogue, &[], start + seconds(1));
+        list(&mut catalogue, &["a"], start + seconds(2));
+        assert!(list(&mut catalogue, &[], start + seconds(13)).is_empty());
+        assert_eq!(list(&mut catalogue, &[], start + seconds(23)), ["a".into()]);
+    }
+
+    // H6
+    #[test]
+    fn a_shard_that_the_service_denies_is_gone_with_the_first_listing_that_lacks_it() {
+        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
+        list(&mut catalogue, &["a", "b"], start);
+        let gone = catalogue.list(vec![shard("b")], (start, start), |id| id.as_str() == "a");
+        assert!(matches!(&gone[..], [Gone { shard, was_memory: false }] if shard.as_str() == "a"));
+        assert!(catalogue.list(vec![shard("b")], (start, start), |_| true).is_empty());
+    }
+
+    // H6
+    #[test]
+    fn a_parent_that_a_listing_lacks_is_waited_for_unless_it_is_the_first_listing() {
+        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
+        let child = |id: &str, parent: &str| ListedShard { parents: vec![parent.into()], ..shard(id) };
+        catalogue.list(vec![child("b", "a")], (start, start), |_| false);
+        assert_eq!(ids(catalogue.shards()), ["b"]);
+        let later = start + seconds(1);
+        catalogue.list(vec![child("b", "a"), child("d", "c")], (later, later), |_| false);
+        assert_eq!((ids(catalogue.shards()), ids(catalogue.takeable())), (vec!["b", "c", "d"], vec!["b", "d"]));
+        let gone = catalogue.list(vec![child("d", "c")], (start + seconds(11), start + seconds(11)), |_| false);
+        assert!(matches!(&gone[..], [Gone { shard, was_memory: true }] if shard.as_str() == "c"));
+    }
+
+    // H4
+    #[test]
+    fn a_child_is_known_before_a_listing_shows_it() {
+        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
+        list(&mut catalogue, &["a"], start);
+        catalogue.announce(&[shard("a1"), shard("a2")], start);
+        list(&mut catalogue, &["a"], start + seconds(1));
+        assert_eq!(ids(catalogue.shards()), ["a", "a1", "a2"]);
+    }
+}

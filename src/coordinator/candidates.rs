@@ -1,0 +1,130 @@
+//! Which leases to take now, and as what.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::Ordering},
+};
+
+use tokio::time::Instant;
+
+use super::Coordinator;
+use crate::{
+    catalogue::Catalogue,
+    id::ShardId,
+    lease::{Lease, Take},
+    ledger::Ledger,
+    lineage::{self, Progress, Verdict},
+    position::{Plan, Role},
+    service::ListedShard,
+};
+
+/// The shards with which the subscription opens.
+pub(super) struct Opening {
+    shards: lineage::Opening,
+    /// Those that a forced start has yet to read to their end once more, whatever their rows say (R6).
+    replays: BTreeSet<ShardId>,
+    /// Those that others held at the first pass; they belong to the opening for two lives of a lease (E5).
+    held_by_others: BTreeSet<ShardId>,
+}
+
+impl Opening {
+    pub(super) fn new(plan: &Plan, catalogue: &Catalogue, rows: &[&Lease], owner: &Arc<str>) -> Self {
+        let of_others = |row: &&&Lease| row.owner.as_ref().is_some_and(|holder| holder != owner);
+        let shard = |row: &&Lease| row.key.shard.clone();
+        let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
+        let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
+        Self {
+            shards: lineage::Opening::new(plan, catalogue.shards()),
+            replays: rows.iter().filter(replays).map(shard).collect(),
+            held_by_others: rows.iter().filter(of_others).map(shard).collect(),
+        }
+    }
+}
+
+/// A shard whose lease is to be taken.
+pub(super) struct Candidate {
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) take: Take,
+    pub(super) role: Role,
+    /// Its end is stored and it is to be read again.
+    pub(super) replays: bool,
+}
+
+impl Coordinator {
+    /// The shards to take now.
+    pub(super) fn candidates(&mut self, rows: &[Lease], lists: bool, now: Instant) -> Vec<Candidate> {
+        if let Some(opening) = &mut self.opening {
+            opening.replays.retain(|shard| !self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here()));
+        }
+        let Some(opening) = &self.opening else { return Vec::new() };
+        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), &opening.shards);
+        let rows: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
+        let (mut awaited, mut doubtful) = (0, false);
+        let mut candidates = Vec::new();
+        for shard in self.catalogue.takeable() {
+            let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
+            let row = rows.get(&shard.id).copied();
+            let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
+            let opens = self.opens(opening, &ledger, now);
+            if ledger.is_held() || ledger.was_given_up() && !lists {
+                continue;
+            }
+            if !self.is_free(row, now) {
+                awaited += usize::from(opens && opening.held_by_others.contains(&shard.id));
+                continue;
+            }
+            // It may have been read to its end, and its row removed since.
+            if row.is_none() && !self.catalogue.is_fresh(&shard.id, now) {
+                doubtful = true;
+                continue;
+            }
+            candidates.push(Candidate {
+                take: self.take_of(shard, row),
+                replays: opening.replays.contains(&shard.id),
+                role: Role { opening: opens, child: *child },
+                ledger,
+            });
+        }
+        self.hub.awaited.store(awaited, Ordering::Relaxed);
+        if doubtful && !lists {
+            self.next_listing = now;
+        }
+        candidates
+    }
+
+    /// What the rows say about each shard, seen through a forced start.
+    fn known(&self, rows: &[Lease], opening: &Opening) -> BTreeMap<ShardId, Progress> {
+        let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
+            Progress::Ended if opening.replays.contains(&row.key.shard) => Progress::Open,
+            progress => progress,
+        };
+        let own = rows.iter().filter(|row| self.is_of_this_stream(row));
+        own.map(|row| (row.key.shard.clone(), progress(row))).collect()
+    }
+
+    /// Whether the shard belongs to the opening, so that a forced start applies to it (R6, E5).
+    fn opens(&self, opening: &Opening, ledger: &Ledger, now: Instant) -> bool {
+        let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
+        opening.shards.has(&ledger.shard)
+            && !ledger.has_begun()
+            && (now < awaited_until || !opening.held_by_others.contains(&ledger.shard))
+    }
+
+    /// Whether the lease can be taken: nobody has it, it was this instance's own, or it ran out (E4, E5).
+    pub(super) fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
+        row.and_then(|row| Some((row, row.owner.as_ref()?))).is_none_or(|(row, owner)| {
+            *owner == self.hub.owner || self.witness.has_run_out(&row.key.shard, self.hub.settings.lease_ttl, now)
+        })
+    }
+
+    fn take_of(&self, shard: &ListedShard, row: Option<&Lease>) -> Take {
+        Take {
+            key: self.hub.lease_key(&shard.id),
+            owner: Arc::clone(&self.hub.owner),
+            seen: row.map(Lease::seen),
+            parents: shard.parents.clone(),
+            stream_created: self.beginning.created,
+            forget_checkpoint: row.is_some_and(|row| !self.is_of_this_stream(row)),
+        }
+    }
+}

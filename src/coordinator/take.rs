@@ -1,0 +1,61 @@
+//! Taking a lease, and starting to read under it.
+
+use tokio::{select, time::Instant};
+
+use super::{Coordinator, candidates::Candidate};
+use crate::{
+    lease::{Held, Lease, Write},
+    ledger::Ledger,
+    pages::pages,
+    position::{Origin, Role},
+    reader::{Reader, since},
+};
+
+impl Coordinator {
+    /// Takes a lease and starts to read under it.
+    pub(super) async fn take(&self, candidate: Candidate) {
+        let Candidate { ledger, take, role, replays } = candidate;
+        let sent_at = Instant::now();
+        let lease = match self.hub.answer(self.hub.store.take(&take)).await {
+            Ok(Write::Applied(lease)) => lease,
+            Ok(Write::Refused(_)) => {
+                tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");
+                return;
+            }
+            Err(error) => return self.hub.report_store(Some(ledger.shard.clone()), "taking the lease", error),
+        };
+        let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
+        let opening = ledger.begin(&lease, held, sent_at);
+        let ended_meanwhile = lease.is_ended() && !replays;
+        if ended_meanwhile || !self.hub.life.is_running() {
+            return ledger.leave(Instant::now());
+        }
+        let origin = self.origin(&ledger, &lease, role);
+        tracing::info!(
+            stream = %self.hub.stream, shard = %ledger.shard, epoch = opening.epoch, ?origin, "the shard is opened"
+        );
+        let mut reader = Reader::new(ledger, opening, origin.clone(), self.beginning.retention);
+        if self.first_pass {
+            select! {
+                biased;
+                _ = self.hub.life.closing() => return,
+                () = reader.open(self.beginning.moment) => {}
+            }
+        } else {
+            // Its place is known, and it gets there by itself: a call that is slow holds up no other shard.
+            reader.ledger().begins_at(origin);
+        }
+        // Without a receiver the subscription is gone, and the pages go with it.
+        let _ = self.opened.send(pages(reader));
+    }
+
+    fn origin(&self, ledger: &Ledger, lease: &Lease, role: Role) -> Origin {
+        if let Some(began) = ledger.begins_again_at(lease.checkpoint.as_ref()) {
+            return began;
+        }
+        match self.plan.origin(&ledger.shard, lease.checkpoint.as_ref(), role) {
+            Origin::Latest if !self.first_pass => since(self.beginning.moment),
+            origin => origin,
+        }
+    }
+}
