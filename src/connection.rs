@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{Arc, Mutex},
 };
 
@@ -15,39 +16,39 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Connection {
-    state: Mutex<State>,
-    /// By stream. Those that are over stay until another takes their place.
-    subscriptions: Mutex<BTreeMap<Arc<str>, Arc<Hub>>>,
-}
+pub(crate) struct Connection(Mutex<State>);
 
 #[derive(Debug, Default)]
 enum State {
     #[default]
     NotYet,
-    Open(Arc<dyn Service>),
+    Open {
+        service: Arc<dyn Service>,
+        /// By consumer and stream. Those that are over stay until another takes their place.
+        subscriptions: BTreeMap<(Arc<str>, Arc<str>), Arc<Hub>>,
+    },
     Closed,
 }
 
 impl Connection {
     /// The service, while the connection is open.
     pub(crate) fn service(&self) -> Result<Arc<dyn Service>, KinesisError> {
-        match &*lock(&self.state) {
-            State::Open(service) => Ok(Arc::clone(service)),
+        match &*lock(&self.0) {
+            State::Open { service, .. } => Ok(Arc::clone(service)),
             State::NotYet | State::Closed => Err(KinesisError::NotConnected),
         }
     }
 
     /// Whether it was never open so far.
     pub(crate) fn is_new(&self) -> bool {
-        matches!(*lock(&self.state), State::NotYet)
+        matches!(*lock(&self.0), State::NotYet)
     }
 
     /// Opens it. The first one to do so decides; a closed connection stays closed.
     pub(crate) fn open(&self, service: Arc<dyn Service>) {
-        let mut state = lock(&self.state);
+        let mut state = lock(&self.0);
         if let State::NotYet = *state {
-            *state = State::Open(service);
+            *state = State::Open { service, subscriptions: BTreeMap::new() };
         }
     }
 
@@ -57,29 +58,34 @@ impl Connection {
     ///
     /// Cancel safe: nothing is entered before it is ready.
     pub(crate) async fn enter(&self, hub: &Arc<Hub>) -> Result<(), KinesisError> {
-        loop {
-            let other = {
-                let mut subscriptions = lock(&self.subscriptions);
-                match subscriptions.get(&hub.stream) {
-                    Some(other) if !other.life.is_over() => Arc::clone(other),
-                    _ => {
-                        subscriptions.insert(Arc::clone(&hub.stream), Arc::clone(hub));
-                        return Ok(());
-                    }
-                }
-            };
+        while let Some(other) = self.try_enter(hub)? {
             if other.life.is_running() {
                 return Err(KinesisError::AlreadySubscribed { stream: Arc::clone(&hub.stream) });
             }
             other.life.over().await;
         }
+        Ok(())
+    }
+
+    /// Enters a subscription, or gives the one whose place it would take.
+    fn try_enter(&self, hub: &Arc<Hub>) -> Result<Option<Arc<Hub>>, KinesisError> {
+        let mut state = lock(&self.0);
+        let State::Open { subscriptions, .. } = &mut *state else { return Err(KinesisError::NotConnected) };
+        let key = (Arc::clone(&hub.consumer), Arc::clone(&hub.stream));
+        match subscriptions.get(&key) {
+            Some(other) if !other.life.is_over() => Ok(Some(Arc::clone(other))),
+            _ => {
+                subscriptions.insert(key, Arc::clone(hub));
+                Ok(None)
+            }
+        }
     }
 
     /// Closes it, and with it every subscription, each as it is set to drain.
     pub(crate) async fn close(&self) {
-        *lock(&self.state) = State::Closed;
-        let subscriptions: Vec<Arc<Hub>> = lock(&self.subscriptions).values().map(Arc::clone).collect();
-        join_all(subscriptions.iter().map(|hub| async {
+        let before = mem::replace(&mut *lock(&self.0), State::Closed);
+        let State::Open { subscriptions, .. } = before else { return };
+        join_all(subscriptions.values().map(|hub| async {
             let settings = &hub.settings;
             hub.wind_down(settings.drain_timeout);
             // A `subscribe` that nobody polls any more never ends its subscription's life.

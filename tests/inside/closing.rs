@@ -225,6 +225,7 @@ async fn a_subscription_that_is_closing_is_waited_for_by_the_next_one() {
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
     let connection = Connection::default();
+    connection.open(Arc::clone(&me.wire) as Arc<_>);
     let hub = me.hub(horizon());
     connection.enter(&hub).await.unwrap();
     let mut subscription = start(hub).await.unwrap();
