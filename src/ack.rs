@@ -65,17 +65,6 @@ pub enum Commit {
     Superseded,
 }
 
-/// What settling a record changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
-    /// Its generation is over; nothing changed.
-    Stale,
-    /// The watermark moved over it.
-    Covered,
-    /// An earlier record is still open.
-    Behind,
-}
-
 /// The deliveries of one shard.
 #[derive(Debug)]
 pub(crate) struct Tracker {
@@ -123,22 +112,22 @@ impl Tracker {
         Ticket { generation: self.generation, offset }
     }
 
-    /// Settles a record, wherever it lies and whether or not it waits to be handed out again.
-    pub(crate) fn settle(&mut self, ticket: Ticket) -> Settled {
-        let Some(index) = self.find(ticket) else { return Settled::Stale };
-        let State::Open { returned, .. } = self.entries[index].state else { return Settled::Stale };
+    /// Settles a record, wherever it lies and whether or not it waits to be handed out again. False if it no longer counts.
+    pub(crate) fn settle(&mut self, ticket: Ticket) -> bool {
+        let Some(index) = self.find(ticket) else { return false };
+        let State::Open { returned, .. } = self.entries[index].state else { return false };
         self.entries[index].state = State::Settled;
         self.open -= 1;
         self.returned -= usize::from(returned);
         self.settled_entries += 1;
         if index == 0 {
             self.advance();
-            return Settled::Covered;
+            return true;
         }
         if self.settled_entries > self.merge_at {
             self.merge();
         }
-        Settled::Behind
+        true
     }
 
     /// Notes that the user gave the record back: it stays open and is out of the user's hands. False if it no longer
@@ -266,12 +255,12 @@ mod tests {
     fn the_watermark_covers_the_longest_settled_run_from_the_front() {
         let mut tracker = Tracker::new();
         let tickets = handed_out(&mut tracker, 5);
-        assert_eq!(tracker.settle(tickets[1]), Settled::Behind);
-        assert_eq!(tracker.settle(tickets[3]), Settled::Behind);
+        assert!(tracker.settle(tickets[1]));
+        assert!(tracker.settle(tickets[3]));
         assert_eq!(mark(&tracker), None);
-        assert_eq!(tracker.settle(tickets[0]), Settled::Covered);
+        assert!(tracker.settle(tickets[0]));
         assert_eq!(mark(&tracker).as_deref(), Some("1"));
-        assert_eq!(tracker.settle(tickets[2]), Settled::Covered);
+        assert!(tracker.settle(tickets[2]));
         assert_eq!(mark(&tracker).as_deref(), Some("3"));
         assert_eq!(tracker.open(), 1);
         assert_eq!(tracker.oldest().map(|(number, _)| number.to_string()).as_deref(), Some("4"));
@@ -284,11 +273,11 @@ mod tests {
         let old = handed_out(&mut tracker, 3);
         tracker.begin();
         let new = handed_out(&mut tracker, 1);
-        assert_eq!(tracker.settle(old[0]), Settled::Stale);
+        assert!(!tracker.settle(old[0]));
         assert!(!tracker.give_back(old[1]));
         assert_eq!(mark(&tracker), None);
-        assert_eq!(tracker.settle(new[0]), Settled::Covered);
-        assert_eq!(tracker.settle(new[0]), Settled::Stale);
+        assert!(tracker.settle(new[0]));
+        assert!(!tracker.settle(new[0]));
     }
 
     // A5, A7
@@ -298,10 +287,10 @@ mod tests {
         let tickets = handed_out(&mut tracker, 2);
         assert!(tracker.give_back(tickets[0]));
         assert_eq!((tracker.open(), tracker.in_hands()), (2, 1));
-        assert_eq!(tracker.settle(tickets[1]), Settled::Behind);
+        assert!(tracker.settle(tickets[1]));
         assert!(tracker.hand_out_again(tickets[0]));
         assert_eq!((tracker.open(), tracker.in_hands()), (1, 1));
-        assert_eq!(tracker.settle(tickets[0]), Settled::Covered);
+        assert!(tracker.settle(tickets[0]));
         assert_eq!(mark(&tracker).as_deref(), Some("1"));
     }
 
@@ -372,7 +361,7 @@ mod tests {
                 Step::Settle(index) => {
                     let Some(index) = pick(index) else { return };
                     let was_open = self.counts(index);
-                    assert_eq!(tracker.settle(self.tickets[index]) != Settled::Stale, was_open);
+                    assert_eq!(tracker.settle(self.tickets[index]), was_open);
                     if was_open {
                         self.settled.insert(index);
                         self.returned.remove(&index);

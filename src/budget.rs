@@ -13,10 +13,12 @@
 use std::{
     collections::BTreeMap,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use tokio::sync::oneshot;
+
+use crate::lock::lock;
 
 /// The bytes that the shards of one subscription share. Clones share them, too.
 #[derive(Clone, Debug)]
@@ -94,12 +96,12 @@ impl Budget {
 
     /// The bytes of all pages that are held.
     pub(crate) fn held(&self) -> usize {
-        self.lock().held
+        self.state().held
     }
 
     /// Changes the state, then admits whom that gives room.
     fn update<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state();
         let result = change(&mut state);
         let admitted = state.admit_waiting();
         // To wake a task may be to drop it, with grants in it that want the lock.
@@ -111,8 +113,8 @@ impl Budget {
         result
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicUsize},
 };
 
 use tokio::{
@@ -46,6 +46,8 @@ pub(crate) use self::{
 pub(crate) struct Ledger {
     pub(crate) hub: Arc<Hub>,
     pub(crate) shard: ShardId,
+    /// The weight of its pages.
+    pub(crate) bytes_held: Arc<AtomicUsize>,
     state: Mutex<State>,
     /// Told whenever a record may become free to be handed out.
     room: Notify,
@@ -120,7 +122,7 @@ impl Ledger {
             gave_up: false,
             counts: Counts::default(),
         };
-        Self { hub, shard, state: Mutex::new(state), room: Notify::new() }
+        Self { hub, shard, bytes_held: Arc::default(), state: Mutex::new(state), room: Notify::new() }
     }
 
     fn write<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {

@@ -1,6 +1,12 @@
 //! One answer of GetRecords, handed out record by record.
 
-use std::vec;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    vec,
+};
 
 use bytes::Bytes;
 
@@ -27,6 +33,26 @@ impl Entry {
     }
 }
 
+/// The weight of a page, in the gauge of its shard as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Weight {
+    gauge: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Weight {
+    pub(crate) fn new(gauge: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        gauge.fetch_add(bytes, Ordering::Relaxed);
+        Self { gauge: Arc::clone(gauge), bytes }
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        self.gauge.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// The records of one read that were not handed out yet. Its bytes count against the subscription's budget until it
 /// is dropped.
 #[derive(Debug)]
@@ -34,11 +60,12 @@ pub(crate) struct Page {
     generation: u64,
     records: vec::IntoIter<RawRecord>,
     grant: Grant,
+    _weight: Weight,
 }
 
 impl Page {
-    pub(crate) fn new(generation: u64, records: Vec<RawRecord>, grant: Grant) -> Self {
-        Self { generation, records: records.into_iter(), grant }
+    pub(crate) fn new(generation: u64, records: Vec<RawRecord>, grant: Grant, weight: Weight) -> Self {
+        Self { generation, records: records.into_iter(), grant, _weight: weight }
     }
 
     /// The opening of the shard under which it was read.

@@ -15,7 +15,7 @@ use crate::{
     id::SequenceNumber,
     ledger::{Ledger, Opening, Over},
     pace::{Answer, Pace},
-    page::Page,
+    page::{Page, Weight},
     position::Origin,
     service::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     stall::Stall,
@@ -216,7 +216,7 @@ impl Reader {
         grant.ready(bytes);
         self.resume = Origin::After(last.sequence_number.as_str().into());
         let (first, count) = (first.sequence_number.as_str().into(), records.len());
-        let page = Page::new(self.opening.generation, records, grant);
+        let page = Page::new(self.opening.generation, records, grant, Weight::new(&self.ledger.bytes_held, bytes));
         match self.enter(&first, count).await {
             Ok(()) => Step::Page(page),
             Err(Over) => Step::Stopped,

@@ -19,7 +19,7 @@ pub struct SubscriptionStats {
     pub bytes_held: usize,
     /// Shards of the opening whose leases were held by others and which may still turn out to be free.
     pub awaited: usize,
-    /// The shards that this subscription has held, by id.
+    /// The shards that this subscription holds, has held, or would take if they were free, by id.
     pub shards: Vec<ShardStats>,
 }
 
@@ -54,6 +54,8 @@ pub struct ShardStats {
     /// How far the last answer was behind the tip of the shard
     /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html)).
     pub behind: Option<Duration>,
+    /// Bytes of this shard that were read and not yet handed out. A page counts whole until its last record went out.
+    pub bytes_held: usize,
     /// Deliveries that are out or wait to be delivered again.
     pub in_flight: usize,
     /// The oldest of them and the time since it was delivered first.

@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use crate::{
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lock::lock,
     position::Checkpoint,
 };
 
@@ -38,9 +39,9 @@ impl MemoryLeaseStore {
         Self::default()
     }
 
-    /// One atomic step. Nothing below panics half-way through a row, so a poisoned table is as good as any.
+    /// One atomic step.
     fn step<'a, T>(&'a self, step: impl FnOnce(&mut Rows) -> T + Send + 'a) -> StoreFuture<'a, T> {
-        Box::pin(async move { Ok(step(&mut self.rows.lock().unwrap_or_else(PoisonError::into_inner))) })
+        Box::pin(async move { Ok(step(&mut lock(&self.rows))) })
     }
 
     /// Changes a row as its holder, and counts the write; or refuses.

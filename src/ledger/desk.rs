@@ -1,6 +1,9 @@
 //! The books as the coordinator and the keeper see them: leases come, are paid for, and go.
 
-use std::{mem, sync::Arc};
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+};
 
 use tokio::time::{Duration, Instant};
 
@@ -208,6 +211,7 @@ impl Ledger {
             owner: state.tenure.as_ref().map(|tenure| Arc::clone(&tenure.held.owner)),
             epoch: state.tenure.as_ref().map(|tenure| tenure.held.epoch),
             behind: state.counts.behind,
+            bytes_held: self.bytes_held.load(Ordering::Relaxed),
             in_flight: state.tracker.open(),
             oldest: state.tracker.oldest().map(|(number, since)| (number.clone(), now - since)),
             checkpoint: state.counts.checkpoint.as_ref().map(|(at, since)| (at.clone(), now - *since)),

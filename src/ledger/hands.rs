@@ -6,15 +6,15 @@ use tokio::time::{Duration, Instant};
 
 use super::{Ledger, Progress, State};
 use crate::{
-    ack::{Commit, Settled, Ticket},
+    ack::{Commit, Ticket},
     board::Board,
     error::KinesisError,
     id::SequenceNumber,
     inbox::{Returned, pause},
 };
 
-/// Store writes that may fail, one after the other, before a waiting commit is told. At the pauses between them that
-/// is about a second and a half.
+/// Store writes that may fail, one after the other, before a waiting commit is told. With the pauses between them that
+/// is about a second and a half, or half a minute where each of them, and the renewals between them, have to time out.
 const FAILURES_BEFORE_ERROR: u32 = 5;
 
 /// Whether a record may go out.
@@ -123,7 +123,7 @@ impl Ledger {
             let had_room = state.tracker.has_room(max);
             let mut stale = false;
             for ticket in tickets {
-                stale |= state.tracker.settle(*ticket) == Settled::Stale;
+                stale |= !state.tracker.settle(*ticket);
             }
             (then(state, stale), !had_room && state.tracker.has_room(max))
         });

@@ -1,9 +1,11 @@
 //! The reader's view of the books.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::{Counts, Ledger, Opening, Over};
-use crate::{error::KinesisError, id::SequenceNumber, page::Page, service::ListedShard};
+use crate::{error::KinesisError, failure::StoreError, id::SequenceNumber, page::Page, service::ListedShard};
 
 impl Ledger {
     /// Waits until the shard is below its bounds and its lease is good.
@@ -109,6 +111,12 @@ impl Ledger {
     /// Keeps the counters.
     pub(crate) fn count(&self, step: impl FnOnce(&mut Counts)) {
         self.write(|state| step(&mut state.counts));
+    }
+
+    /// Puts a failure of the lease store that concerns this shard into the subscription's stream.
+    pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
+        let (stream, shard) = (Arc::clone(&self.hub.stream), Some(self.shard.clone()));
+        self.report(KinesisError::Store { stream, shard, action, source });
     }
 
     /// Puts an error about this shard into the subscription's stream.

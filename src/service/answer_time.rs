@@ -1,6 +1,6 @@
 //! When the service answered, by its own clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use aws_sdk_kinesis::{
     config::{ConfigBag, Intercept, RuntimeComponents, interceptors::BeforeDeserializationInterceptorContextRef},
@@ -8,7 +8,7 @@ use aws_sdk_kinesis::{
     primitives::{DateTime, DateTimeFormat},
 };
 
-use crate::service::ServiceTime;
+use crate::{lock::lock, service::ServiceTime};
 
 /// Reads the `Date` header of one call's answer; clones share what was read.
 ///
@@ -20,7 +20,7 @@ pub(super) struct AnswerTime(Arc<Mutex<Option<ServiceTime>>>);
 impl AnswerTime {
     /// None before an answer, and after one without a readable date.
     pub(super) fn get(&self) -> Option<ServiceTime> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 }
 
@@ -36,7 +36,7 @@ impl Intercept for AnswerTime {
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let time = context.response().headers().get("date").and_then(parse);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+        *lock(&self.0) = time;
         Ok(())
     }
 }
