@@ -1,0 +1,108 @@
+//! The house stands: every module imports only from below itself, so there are no circles.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The modules of the crate from the ground up, as ARCHITECTURE.md draws them.
+const ORDER: &[&str] = &[
+    "lock",
+    "clock",
+    "id",
+    "failure",
+    "error",
+    "limits",
+    "position",
+    "record",
+    "envelope",
+    "aggregate",
+    "outgoing",
+    "settings",
+    "stats", // values
+    "service",
+    "lease",
+    "budget", // contracts
+    "ack",
+    "pace",
+    "stall",
+    "witness",
+    "lineage",
+    "catalogue", // pure decisions
+    "page",
+    "inbox",
+    "board",
+    "life",
+    "hub",
+    "connection", // shared by a subscription
+    "ledger",     // the books
+    "reader",
+    "pages",
+    "keeper",
+    "coordinator", // workers
+    "delivery",
+    "close",
+    "monitor",
+    "subscription",
+    "publish",
+    "stream",
+    "start",
+    "broker",
+    "prelude", // the front
+];
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+/// The top module in which a file lies.
+fn module(file: &Path, src: &Path) -> String {
+    let first = file.strip_prefix(src).unwrap().components().next().unwrap();
+    Path::new(&first).with_extension("").to_string_lossy().into_owned()
+}
+
+/// The top modules that a file imports with `use crate::`, tests left out.
+fn imports(text: &str) -> BTreeSet<String> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let mut found = BTreeSet::new();
+    for import in code.split("\nuse crate::").skip(1).map(|rest| rest.split(';').next().unwrap()) {
+        let Some(group) = import.strip_prefix('{') else {
+            found.insert(import.split("::").next().unwrap().trim().to_owned());
+            continue;
+        };
+        let mut depth = 0;
+        let mut name = String::new();
+        for letter in group.chars() {
+            match letter {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    found.insert(name.split("::").next().unwrap().trim().to_owned());
+                    name.clear();
+                }
+                _ if depth == 0 => name.push(letter),
+                _ => {}
+            }
+        }
+        found.insert(name.split("::").next().unwrap().trim().to_owned());
+    }
+    found.into_iter().filter(|name| ORDER.contains(&name.as_str())).collect()
+}
+
+#[test]
+fn every_module_imports_only_from_below_itself() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let rank = |name: &str| ORDER.iter().position(|module| *module == name);
+    let mut upwards = Vec::new();
+    for file in sources(&src).into_iter().filter(|file| !file.ends_with("lib.rs")) {
+        let own = module(&file, &src);
+        let own_rank = rank(&own).unwrap_or_else(|| panic!("{own} has no place in the order"));
+        let above = imports(&fs::read_to_string(&file).unwrap());
+        upwards.extend(
+            above.into_iter().filter(|name| rank(name) > Some(own_rank)).map(|name| format!("{own} -> {name}")),
+        );
+    }
+    assert_eq!(upwards, Vec::<String>::new());
+}
