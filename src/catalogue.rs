@@ -67,6 +67,11 @@ impl Catalogue {
         self.shards.values().filter(|entry| !entry.is_memory()).map(|entry| &entry.shard)
     }
 
+    /// Those of which nothing but a lease row is known.
+    pub(crate) fn memories(&self) -> impl Iterator<Item = &ListedShard> {
+        self.shards.values().filter(|entry| entry.is_memory()).map(|entry| &entry.shard)
+    }
+
     pub(crate) fn has(&self, shard: &ShardId) -> bool {
         self.shards.contains_key(shard)
     }

@@ -25,6 +25,7 @@ use crate::{
     ledger::Ledgers,
     pages::Pages,
     position::{Plan, Position},
+    reader::since,
     service::{ListedShard, Listing, ServiceTime},
     witness::Witness,
 };
@@ -61,7 +62,9 @@ struct Coordinator {
     /// Where shards open: as the descriptor says, until the stream turns out to be another one.
     plan: Plan,
     catalogue: Catalogue,
-    /// None before the first complete listing.
+    /// What the first complete listing showed; none before it.
+    first_listing: Option<Vec<ListedShard>>,
+    /// None before shards and rows are known.
     opening: Option<Opening>,
     /// The first pass is under way: `subscribe` has not returned yet.
     first_pass: bool,
@@ -92,6 +95,7 @@ pub(crate) fn start(
         beginning,
         begun_at: now,
         catalogue: Catalogue::default(),
+        first_listing: None,
         opening: None,
         first_pass: true,
         witness: Witness::default(),
@@ -103,12 +107,13 @@ pub(crate) fn start(
     tokio::spawn(coordinator.run(ready))
 }
 
-/// Ends the subscription when the coordinator ends, should it panic.
+/// Ends the subscription when the coordinator ends in any other way than by its closing: a lease store that panics, or a
+/// runtime that goes.
 struct EndsTheSubscription(Arc<Hub>);
 
 impl Drop for EndsTheSubscription {
     fn drop(&mut self) {
-        self.0.wind_down(Duration::ZERO);
+        self.0.interrupted();
     }
 }
 
@@ -118,6 +123,11 @@ impl Coordinator {
         let _ends = EndsTheSubscription(Arc::clone(&hub));
         self.pass().await;
         self.first_pass = false;
+        if self.first_listing.is_none() && self.opening.is_none() {
+            // What was closed when the subscription began is not known any more, so nothing is passed over: LATEST is that
+            // moment, for children too.
+            self.plan.begin_at(since(self.beginning.moment));
+        }
         // Nobody waits any more if `subscribe` was cancelled.
         let _ = ready.send(());
         loop {
@@ -151,12 +161,14 @@ impl Coordinator {
         let hub = Arc::clone(&self.hub);
         let rows = match hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await {
             Ok(rows) => rows,
-            Err(error) => return hub.report_store(None, "reading the leases", error),
+            Err(error) => return hub.report_store("reading the leases", error),
         };
         let now = Instant::now();
         self.witness.observe(&rows, now);
-        if self.opening.is_none() && !self.catalogue.is_empty() {
-            self.open(&rows);
+        if self.opening.is_none()
+            && let Some(first) = self.first_listing.take()
+        {
+            self.open(&first, &rows);
         }
         for gone in mem::take(&mut self.gone) {
             self.leave(gone, &rows);
@@ -170,7 +182,7 @@ impl Coordinator {
     }
 
     /// Fixes the opening, when shards and rows are known for the first time.
-    fn open(&mut self, rows: &[Lease]) {
+    fn open(&mut self, first: &[ListedShard], rows: &[Lease]) {
         let (own, foreign): (Vec<&Lease>, Vec<&Lease>) = rows.iter().partition(|row| self.is_of_this_stream(row));
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
@@ -179,7 +191,7 @@ impl Coordinator {
             self.hub.inbox.error(None, error);
         }
         self.catalogue.remember(&own, self.listed_at);
-        self.opening = Some(Opening::new(&self.plan, &self.catalogue, &own, &self.hub.owner));
+        self.opening = Some(Opening::new(&self.plan, first, &self.catalogue, &own, &self.hub.owner));
     }
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).
@@ -200,6 +212,9 @@ impl Coordinator {
         match listed {
             Ok(listed) => {
                 self.listed_at = now;
+                if self.opening.is_none() && self.first_listing.is_none() && !listed.is_empty() {
+                    self.first_listing = Some(listed.clone());
+                }
                 let ledgers = Arc::clone(&self.ledgers);
                 let denied = |shard: &ShardId| ledgers.get(shard).is_some_and(|ledger| ledger.is_denied());
                 self.gone.extend(self.catalogue.list(listed, (begun, now), denied));
@@ -253,7 +268,7 @@ impl Coordinator {
         self.plan.forced = None;
         self.catalogue = Catalogue::default();
         self.gone.clear();
-        self.opening = None;
+        (self.opening, self.first_listing) = (None, None);
         for ledger in self.ledgers.all() {
             ledger.reset();
         }

@@ -142,7 +142,8 @@ impl<T> Delivery<T> {
     ///
     /// # Errors
     ///
-    /// [`KinesisError::Store`] if the lease store failed five times in a row, which takes about a second and a half.
+    /// [`KinesisError::Store`] if the lease store failed five times in a row: about a second and a half if it answers with
+    /// errors, half a minute if it does not answer.
     /// The record stays settled, and writing goes on.
     ///
     /// # Cancel safety
@@ -154,7 +155,7 @@ impl<T> Delivery<T> {
     }
 
     /// Settles the record without waiting. The store learns of it with the next checkpoint, at most
-    /// [`checkpoint_interval`](crate::KinesisStream::checkpoint_interval) later. Needs no runtime.
+    /// [`checkpoint_interval`](crate::KinesisStream::checkpoint_interval) after it and all before it are settled. Needs no runtime.
     pub fn ack(mut self) {
         self.acker.settle();
     }

@@ -14,7 +14,8 @@ use crate::{
 /// As an item of a subscription it is news, not an end: [`class`](Self::class) says whether the library is
 /// dealing with it already. As the result of a call it is final for that call.
 ///
-/// The error is cheap to clone, and [`source`](std::error::Error::source) leads to the SDK's own error.
+/// The error is cheap to clone, and [`source`](std::error::Error::source) leads to the SDK's own error. Its text is whole: it
+/// says the cause, too, so a reporter that walks the sources says that once more.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KinesisError {
@@ -67,7 +68,7 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// Listing the shards failed. What is being read goes on; the next listing is at most ten seconds away.
+    /// Listing the shards failed. What is being read goes on; the next listing is at most a [`list_interval`](crate::KinesisStream::list_interval) away.
     #[error("stream {stream}: the shards could not be listed, which will be tried again: {source}")]
     List {
         /// The stream.
@@ -76,8 +77,8 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// A read of one shard failed. It is repeated after a second, eleven times; then the shard is given up and
-    /// taken again at the next listing. Nothing is lost.
+    /// A read of one shard failed. It is repeated after a second; after the eleventh failure in a row the shard is given
+    /// up and taken again at the next listing. Nothing is lost.
     #[error(
         "stream {stream}, shard {shard}: {source} ({failures} in a row; {})",
         if *.gave_up { "the reader gave up and starts anew at the next listing" } else { "it will be repeated" }
@@ -199,6 +200,16 @@ pub enum KinesisError {
         stream: Arc<str>,
     },
 
+    /// The tasks of the subscription ended though nobody closed it: the runtime on which it was started was shut down, or
+    /// the lease store panicked. The subscription ends after this item; its leases run out by themselves.
+    #[error(
+        "stream {stream}: the tasks of the subscription ended: its runtime was shut down, or its lease store panicked"
+    )]
+    Interrupted {
+        /// The stream.
+        stream: Arc<str>,
+    },
+
     /// The Kinesis stream itself is gone. The subscription ends after this item.
     #[error("stream {stream} is gone: {source}")]
     StreamGone {
@@ -248,6 +259,7 @@ impl KinesisError {
             | Self::Denied { .. }
             | Self::Service { .. }
             | Self::DuplicateOwner { .. }
+            | Self::Interrupted { .. }
             | Self::StreamGone { .. } => ErrorClass::Fatal,
         }
     }

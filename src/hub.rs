@@ -88,10 +88,10 @@ impl Hub {
         timeout(limit, call).await.unwrap_or_else(late)
     }
 
-    /// Puts a failure of the lease store into the subscription's stream.
-    pub(crate) fn report_store(&self, shard: Option<ShardId>, action: &'static str, source: StoreError) {
-        let error = KinesisError::Store { stream: Arc::clone(&self.stream), shard: shard.clone(), action, source };
-        self.inbox.error(shard, error);
+    /// Puts a failure of the lease store that concerns no single shard into the subscription's stream.
+    pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
+        let error = KinesisError::Store { stream: Arc::clone(&self.stream), shard: None, action, source };
+        self.inbox.error(None, error);
     }
 
     /// Stops reading and ends the subscription's stream; what is in flight may be settled for this long.
@@ -121,6 +121,13 @@ impl Hub {
         tracing::error!(stream = %self.stream, %error, "the subscription ends");
         self.inbox.fatal(error);
         self.life.close(Duration::ZERO);
+    }
+
+    /// Ends a subscription whose tasks end though nobody closed it.
+    pub(crate) fn interrupted(&self) {
+        if self.life.is_running() {
+            self.fail(KinesisError::Interrupted { stream: Arc::clone(&self.stream) });
+        }
     }
 
     /// Says once a subscription that a delivery was dropped without being settled (A2).

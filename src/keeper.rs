@@ -50,21 +50,21 @@ pub(crate) fn start(hub: Arc<Hub>, ledgers: Arc<Ledgers>, coordinator: JoinHandl
 impl Keeper {
     async fn run(mut self, coordinator: JoinHandle<()>) {
         let hub = Arc::clone(&self.hub);
+        let _ends = EndsTheLife { hub: Arc::clone(&hub), ledgers: Arc::clone(&self.ledgers) };
         let until = select! {
             biased;
             until = hub.life.closing() => until,
             () = self.keep(|_| false) => return,
         };
+        self.leave(until);
         // It takes no more leases once it has ended, however it did.
         select! {
             biased;
             _ = coordinator => {}
             () = self.keep(|_| false) => return,
         }
-        for ledger in self.ledgers.all() {
-            ledger.leave(until);
-        }
-        let last_try = until + hub.settings.lease_ttl;
+        self.leave(until);
+        let last_try = until.max(Instant::now()) + hub.settings.lease_ttl;
         let all_are_released = |ledgers: &Ledgers| !ledgers.all().iter().any(|ledger| ledger.is_held());
         select! {
             biased;
@@ -72,6 +72,13 @@ impl Keeper {
             () = sleep_until(last_try) => {}
         }
         self.finish();
+    }
+
+    /// Stops reading every shard; what is in the user's hands may be settled until then.
+    fn leave(&self, until: Instant) {
+        for ledger in self.ledgers.all() {
+            ledger.leave(until);
+        }
     }
 
     /// Does what is due, until nothing is any more.
@@ -138,7 +145,7 @@ impl Keeper {
                         stream = %self.hub.stream, shard = %ledger.shard, epoch = errand.held.epoch, %error,
                         "the lease store failed while {}", errand.duty.doing()
                     );
-                    self.hub.report_store(Some(ledger.shard.clone()), errand.duty.doing(), error);
+                    ledger.report_store(errand.duty.doing(), error);
                 }
             }
         }
@@ -196,6 +203,31 @@ impl Keeper {
         }
         self.hub.inbox.end();
         self.hub.life.finish(self.report);
+    }
+}
+
+/// Ends the life of a subscription with its keeper, however that ends: a lease store that panics and a runtime that goes
+/// leave nobody waiting.
+struct EndsTheLife {
+    hub: Arc<Hub>,
+    ledgers: Arc<Ledgers>,
+}
+
+impl Drop for EndsTheLife {
+    fn drop(&mut self) {
+        if self.hub.life.is_over() {
+            return;
+        }
+        self.hub.interrupted();
+        let held = self.ledgers.all().into_iter().filter(|ledger| ledger.is_held());
+        let mut report = CloseReport::default();
+        for ledger in held {
+            report.open.extend(ledger.open_deliveries());
+            report.unsaved.push(ledger.shard.clone());
+            ledger.retire();
+        }
+        self.hub.inbox.end();
+        self.hub.life.finish(report);
     }
 }
 

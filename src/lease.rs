@@ -136,6 +136,9 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///   applied; the library repeats it or reads the row again, so repeating must be harmless. A repeated renewal or
 ///   checkpoint is applied once more; a repeated take, ask or release finds its own work done and is refused, with the
 ///   row that shows it.
+/// - **Calls of one holder are applied in the order in which they were made.** One that was given up is not applied after
+///   a later one, or a stored checkpoint would move back. A store over a network makes each write conditional on the
+///   counter that its last answer showed, too.
 /// - **Reads are not behind.** [`leases`](Self::leases) and the row of a refusal show every write that was applied
 ///   before the call.
 /// - **Answers come in bounded time.** The library gives a call up after one renewal interval and treats it as failed.

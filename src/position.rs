@@ -184,6 +184,18 @@ impl Plan {
         }
     }
 
+    /// Makes one moment of what would be LATEST: for shards that are found open or closed only later.
+    pub(crate) fn begin_at(&mut self, moment: Origin) {
+        let Origin::Timestamp(moment) = moment else { return };
+        let moment = Position::Timestamp(moment);
+        if self.forced == Some(Position::Latest) {
+            self.forced = Some(moment.clone());
+        }
+        if self.initial.as_ref().is_none_or(|initial| *initial == Position::Latest) {
+            self.initial = Some(moment);
+        }
+    }
+
     /// Whether a shard that nobody has read opens at `LATEST`, so that one that was closed by then has nothing to
     /// offer (H5).
     pub(crate) fn skips_unread(&self, shard: &ShardId) -> bool {

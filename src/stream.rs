@@ -108,7 +108,8 @@ impl KinesisStream {
     }
 
     /// The most unsettled deliveries of one shard: at least 1, 10,000 by default. At the bound that shard waits, the others go
-    /// on. Settled deliveries behind an unsettled one are bounded too, by 100,000 records from the oldest unsettled one.
+    /// on. A pipeline that collects more than this before it settles any of it stands still for ever: bound what it
+    /// collects by time, with [`chunks_timeout`](crate::prelude::StreamTimeoutExt::chunks_timeout). Settled deliveries behind an unsettled one are bounded too, by 100,000 records from the oldest unsettled one.
     pub fn max_in_flight(mut self, deliveries: usize) -> Self {
         self.settings.max_in_flight = deliveries;
         self

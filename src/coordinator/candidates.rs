@@ -28,13 +28,21 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    pub(super) fn new(plan: &Plan, catalogue: &Catalogue, rows: &[&Lease], owner: &Arc<str>) -> Self {
+    /// `first` is what the first complete listing showed. Rows may be known only later, and by then shards can be closed
+    /// that were open when the subscription began.
+    pub(super) fn new(
+        plan: &Plan,
+        first: &[ListedShard],
+        catalogue: &Catalogue,
+        rows: &[&Lease],
+        owner: &Arc<str>,
+    ) -> Self {
         let of_others = |row: &&&Lease| row.owner.as_ref().is_some_and(|holder| holder != owner);
         let shard = |row: &&Lease| row.key.shard.clone();
         let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
         let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
         Self {
-            shards: lineage::Opening::new(plan, catalogue.shards()),
+            shards: lineage::Opening::new(plan, first.iter().chain(catalogue.memories())),
             replays: rows.iter().filter(replays).map(shard).collect(),
             held_by_others: rows.iter().filter(of_others).map(shard).collect(),
         }

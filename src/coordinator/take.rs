@@ -14,6 +14,9 @@ use crate::{
 impl Coordinator {
     /// Takes a lease and starts to read under it.
     pub(super) async fn take(&self, candidate: Candidate) {
+        if !self.hub.life.is_running() {
+            return;
+        }
         let Candidate { ledger, take, role, replays } = candidate;
         let sent_at = Instant::now();
         let lease = match self.hub.answer(self.hub.store.take(&take)).await {
@@ -22,7 +25,7 @@ impl Coordinator {
                 tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");
                 return;
             }
-            Err(error) => return self.hub.report_store(Some(ledger.shard.clone()), "taking the lease", error),
+            Err(error) => return ledger.report_store("taking the lease", error),
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
         let opening = ledger.begin(&lease, held, sent_at);

@@ -23,6 +23,7 @@ mod checkpoints;
 mod closing;
 mod commits;
 mod drops;
+mod endings;
 mod expiry;
 mod failing;
 mod fleet;

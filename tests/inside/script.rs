@@ -19,6 +19,8 @@ pub(crate) enum Fault<E> {
     Delay(Duration),
     /// It is never done and never answered.
     Hang,
+    /// There is a bug in whoever answers.
+    Panic,
 }
 
 /// The calls that a fault applies to: by default the next one of its kind.
@@ -138,6 +140,7 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
                 act.await
             }
             Some(Fault::Hang) => pending().await,
+            Some(Fault::Panic) => panic!("a bug in whoever answers"),
         }
     }
 
