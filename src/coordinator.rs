@@ -126,7 +126,7 @@ impl Coordinator {
         if self.first_listing.is_none() && self.opening.is_none() {
             // What was closed when the subscription began is not known any more, so nothing is passed over: LATEST is that
             // moment, for children too.
-            self.plan.begin_at(since(self.beginning.moment));
+            self.plan.begin_at(&since(self.beginning.moment));
         }
         // Nobody waits any more if `subscribe` was cancelled.
         let _ = ready.send(());

@@ -185,9 +185,9 @@ impl Plan {
     }
 
     /// Makes one moment of what would be LATEST: for shards that are found open or closed only later.
-    pub(crate) fn begin_at(&mut self, moment: Origin) {
+    pub(crate) fn begin_at(&mut self, moment: &Origin) {
         let Origin::Timestamp(moment) = moment else { return };
-        let moment = Position::Timestamp(moment);
+        let moment = Position::Timestamp(*moment);
         if self.forced == Some(Position::Latest) {
             self.forced = Some(moment.clone());
         }
