@@ -101,7 +101,7 @@ impl Catalogue {
         let mut missing = std::mem::take(&mut self.shards);
         let mut parents = Vec::new();
         for shard in listing {
-            if missing.remove(&shard.id).is_none() && self.has_listed {
+            if missing.remove(&shard.id).is_none_or(|entry| entry.is_memory()) && self.has_listed {
                 parents.extend_from_slice(&shard.parents);
             }
             self.shards.insert(shard.id.clone(), Entry::new(shard, begun));
@@ -227,6 +227,15 @@ mod tests {
         let later = start + seconds(1);
         catalogue.list(vec![child("b", "a"), child("d", "c")], (later, later), |_| false);
         assert_eq!((ids(catalogue.shards()), ids(catalogue.takeable())), (vec!["b", "c", "d"], vec!["b", "d"]));
+        // It is listed, and the next one above it is not.
+        catalogue.list(vec![child("d", "c"), child("c", "b2")], (later, later), |_| false);
+        assert_eq!(
+            (ids(catalogue.shards()), ids(catalogue.takeable())),
+            (vec!["b", "b2", "c", "d"], vec!["b", "c", "d"])
+        );
+        let catalogue = &mut Catalogue::default();
+        catalogue.list(Vec::new(), (start, start), |_| false);
+        catalogue.list(vec![child("d", "c")], (later, later), |_| false);
         let gone = catalogue.list(vec![child("d", "c")], (start + seconds(11), start + seconds(11)), |_| false);
         assert!(matches!(&gone[..], [Gone { shard, was_memory: true }] if shard.as_str() == "c"));
     }

@@ -40,8 +40,8 @@ const SHARDS: [&str; 3] = ["a.", "b.", "c."];
 const KEYS: usize = 12;
 const STEPS: usize = 80;
 
-/// Nothing stands still for longer once nothing fails any more: a lease runs out, a reader that gave up drains and is
-/// replaced, a record that was given back often comes once more.
+/// Nothing stands still for longer once nothing fails and nobody gives records back any more: a lease runs out, a reader
+/// that gave up drains and is replaced, a record that was given back often comes once more.
 const CALM: Duration = Duration::from_mins(2);
 
 /// A generator of numbers that look random (splitmix64).
@@ -112,7 +112,7 @@ impl Worker {
     async fn settle(&mut self, delivery: Delivery) {
         let (record, epoch) = (record(&delivery), delivery.epoch());
         match self.dice.roll(10) {
-            n @ 0..2 if !self.keen => {
+            n @ 0..2 if !self.keen && !lock(&self.world).is_calm => {
                 lock(&self.world).given_back(&record, epoch);
                 if n == 0 { delivery.nack() } else { drop(delivery) }
             }
@@ -151,6 +151,9 @@ struct Storm {
     /// Shards that listings have hidden.
     hidden: BTreeSet<String>,
     trimmed: BTreeMap<String, usize>,
+    /// Shards whose end was seen to be stored, and those that are gone.
+    finished: BTreeMap<String, Instant>,
+    forgotten: BTreeSet<String>,
     start: Instant,
 }
 
@@ -166,6 +169,8 @@ impl Storm {
             born: 0,
             hidden: BTreeSet::new(),
             trimmed: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
             start: Instant::now(),
         };
         let kinesis = &storm.ground.kinesis;
@@ -250,10 +255,14 @@ impl Storm {
         let trimmed = self.trimmed.entry(shard.clone()).or_default();
         self.ground.kinesis.trim(&shard, covered - *trimmed);
         *trimmed = covered;
-        let finished = lock(&self.world).finished();
-        if let Some(oldest) = finished.iter().find(|shard| !self.trimmed.contains_key(*shard)) {
-            self.ground.kinesis.forget(oldest);
-            self.trimmed.insert(oldest.clone(), 0);
+        let now = Instant::now();
+        for shard in lock(&self.world).finished() {
+            self.finished.entry(shard).or_insert(now);
+        }
+        // The retention is long; listings are late by less.
+        let old = self.finished.iter().filter(|(_, since)| now >= **since + seconds(20));
+        if let Some(oldest) = old.map(|(shard, _)| shard.clone()).find(|shard| self.forgotten.insert(shard.clone())) {
+            self.ground.kinesis.forget(&oldest);
         }
     }
 
@@ -328,6 +337,7 @@ impl Storm {
     async fn calm(&mut self) -> Duration {
         let begun = Instant::now();
         self.ground.kinesis.show_all();
+        lock(&self.world).is_calm = true;
         for member in &self.members {
             member.instance.wire.script.heal();
             member.instance.table.script.heal();

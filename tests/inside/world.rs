@@ -33,6 +33,8 @@ pub(crate) struct World {
     /// Everything that happened, as one number.
     story: DefaultHasher,
     pub(crate) counts: Counts,
+    /// Nobody gives anything back any more.
+    pub(crate) is_calm: bool,
 }
 
 /// How much happened.
