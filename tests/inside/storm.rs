@@ -180,7 +180,7 @@ impl Storm {
         if storm.dice.one_in(2) {
             kinesis.name_children();
         }
-        for _ in 0..1 + storm.dice.index(3) {
+        for _ in 0..=storm.dice.index(3) {
             storm.join().await;
         }
         storm
