@@ -97,6 +97,25 @@ async fn a_call_can_do_its_work_and_fail_nevertheless() {
 }
 
 #[tokio::test]
+async fn some_calls_of_a_thousand_fail_and_the_seed_alone_says_which() {
+    let mut failed = Vec::new();
+    for seed in [1, 1, 2] {
+        let kinesis = Emulator::start();
+        let rule = kinesis.faults().on(Op::ListShards).some(300, seed).fail(AwsError::INTERNAL_FAILURE);
+        let mut which = Vec::new();
+        for n in 0..40 {
+            let answer = kinesis.client().list_shards().stream_name("none").send().await.unwrap_err();
+            if answer.raw_response().is_some_and(|response| response.status().as_u16() == 500) {
+                which.push(n);
+            }
+        }
+        assert_eq!(rule.hits(), which.len());
+        failed.push(which);
+    }
+    assert!(failed[0] == failed[1] && failed[0] != failed[2] && (4..=24).contains(&failed[0].len()), "{failed:?}");
+}
+
+#[tokio::test]
 async fn some_entries_of_a_batch_fail_and_the_others_are_put() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::PutRecords).first(1).fail_entries([2, 0], AwsError::THROTTLED);
