@@ -281,6 +281,13 @@ mod tests {
                 "p=ended b=ended",
                 "a:child b:done c:after(q) d:after(q) m:after(c) p:done q:ready",
             ),
+            (
+                "three generations between two listings",
+                "latest",
+                "p q / p! q! a<p b!<p c!<q d<q m!<b,c x<m y<m",
+                "p=open q=begun",
+                "a:after(p) b:after(p) c:after(q) d:after(q) m:after(b,c) p:ready q:ready x:after(m) y:after(m)",
+            ),
         ]);
     }
 
