@@ -219,7 +219,7 @@ impl ConnectedKinesisBroker {
     /// # Errors
     ///
     /// - [`KinesisError::Invalid`]: a setting is outside of its limits; nothing was sent.
-    /// - [`KinesisError::AlreadySubscribed`]: this broker reads the stream already.
+    /// - [`KinesisError::AlreadySubscribed`]: this consumer reads the stream over this connection already.
     /// - [`KinesisError::Stream`]: the stream does not exist, is being deleted, or did not become active within a minute.
     /// - [`KinesisError::Denied`]: the credentials are missing or wrong, or may not describe the stream.
     /// - [`KinesisError::Service`]: the endpoint cannot be reached, or fails otherwise.

@@ -32,8 +32,10 @@ pub enum KinesisError {
     #[error("not connected: the broker has not been connected yet, or was shut down")]
     NotConnected,
 
-    /// This broker already reads the stream through another live subscription.
-    #[error("stream {stream} is already read by a live subscription of this broker; drop or close that one first")]
+    /// This consumer already reads the stream through another live subscription on the same connection.
+    #[error(
+        "stream {stream} is already read by a live subscription of this broker and consumer; drop or close that one first"
+    )]
     AlreadySubscribed {
         /// The stream.
         stream: Arc<str>,
@@ -224,7 +226,7 @@ pub enum KinesisError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// The library is retrying; nothing is lost. [`Subscription::tolerant`](crate::Subscription::tolerant) logs
+    /// The library deals with it, and nothing is lost that the service still keeps. [`Subscription::tolerant`](crate::Subscription::tolerant) logs
     /// and drops these.
     Transient,
     /// This one record will not be delivered.

@@ -41,22 +41,16 @@ impl Ledger {
     /// Enters the next record of a page.
     pub(crate) fn hand_out(&self, generation: u64, number: &SequenceNumber, now: Instant) -> HandOut {
         self.write(|state| {
-            let Some(tenure) = state.current(generation) else { return HandOut::Over };
-            if tenure.is_leaving() {
+            let State { tenure: Some(tenure), tracker, full, .. } = state else { return HandOut::Over };
+            if tracker.generation() != generation || tenure.is_leaving() {
                 return HandOut::Over;
             }
-            if !state.has_room(now, self.hub.settings.max_in_flight) {
+            if !tracker.has_room(self.hub.settings.max_in_flight) || !tenure.is_valid(now) {
                 return HandOut::NotNow;
             }
-            let ticket = state.tracker.hand_out(number.clone(), now);
-            state.full = None;
-            match &mut state.tenure {
-                Some(tenure) => {
-                    tenure.handed_out();
-                    HandOut::Out(ticket, tenure.held.epoch)
-                }
-                None => HandOut::Over,
-            }
+            *full = None;
+            tenure.handed_out();
+            HandOut::Out(tracker.hand_out(number.clone(), now), tenure.held.epoch)
         })
     }
 
