@@ -161,8 +161,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// Shows that the holder lives, by moving the counter. Changes nothing else. Conditional on owner and epoch.
     fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write>;
 
-    /// Replaces the checkpoint, whatever it was: the library alone knows the order of a shard. Counts as a renewal.
-    /// Conditional on owner and epoch.
+    /// Replaces the checkpoint, whatever it was: the library alone knows the order of a shard. Counts as a renewal. The
+    /// end of a shard also clears [`Lease::wanted_by`]: nobody has a use for it any more. Conditional on owner and epoch.
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write>;
 
     /// Frees the row: no owner, everything else kept. Conditional on owner and epoch, so later writes of that epoch are

@@ -18,7 +18,7 @@ use crate::{
 pub(crate) enum Progress {
     /// Somebody took the shard; nothing was handed out yet.
     Open,
-    /// There is a checkpoint at or after some record.
+    /// There is a checkpoint, short of the end.
     Begun,
     /// The end is stored.
     Ended,
@@ -28,7 +28,7 @@ impl From<Option<&Checkpoint>> for Progress {
     fn from(checkpoint: Option<&Checkpoint>) -> Self {
         match checkpoint {
             None => Self::Open,
-            Some(Checkpoint::At(_) | Checkpoint::After(_)) => Self::Begun,
+            Some(Checkpoint::Since(_) | Checkpoint::At(_) | Checkpoint::After(_)) => Self::Begun,
             Some(Checkpoint::ShardEnd) => Self::Ended,
         }
     }

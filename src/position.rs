@@ -62,6 +62,10 @@ impl KinesisPosition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checkpoint {
+    /// Nothing was handed out yet. Reading begins with the first record that arrived at or after this moment, in Unix
+    /// milliseconds by the service's clock; 0 is before every record that is kept. This is how an instance that opened a
+    /// shard at `LATEST` hands it to another one before any record came.
+    Since(i64),
     /// Nothing is settled yet. Reading begins *at* this record, the first that was ever read here.
     At(SequenceNumber),
     /// This record and all before it are settled. Reading goes on after it.
@@ -73,6 +77,7 @@ pub enum Checkpoint {
 impl fmt::Display for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Since(unix_millis) => write!(f, "since {unix_millis} ms"),
             Self::At(number) => write!(f, "at {number}"),
             Self::After(number) => write!(f, "after {number}"),
             Self::ShardEnd => f.write_str("SHARD_END"),
@@ -142,6 +147,8 @@ impl Checkpoint {
     /// record that comes twice does less harm than one that never comes.
     fn origin(&self) -> Origin {
         match self {
+            Self::Since(..=0) => Origin::Horizon,
+            Self::Since(unix_millis) => Origin::Timestamp(*unix_millis),
             Self::At(number) => Origin::At(number.clone()),
             Self::After(number) => Origin::After(number.clone()),
             Self::ShardEnd => Origin::Horizon,

@@ -91,7 +91,12 @@ impl LeaseStore for MemoryLeaseStore {
     }
 
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
-        self.write(held, |row| row.checkpoint = Some(checkpoint.clone()))
+        self.write(held, |row| {
+            row.checkpoint = Some(checkpoint.clone());
+            if *checkpoint == Checkpoint::ShardEnd {
+                row.wanted_by = None;
+            }
+        })
     }
 
     fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {

@@ -246,7 +246,7 @@ impl Tenure {
         self.stored = self.stored.max(*upto);
         match checkpoint {
             Checkpoint::ShardEnd => self.reading = Reading::EndStored,
-            Checkpoint::At(_) | Checkpoint::After(_) => self.mark = Mark::Stored,
+            Checkpoint::Since(_) | Checkpoint::At(_) | Checkpoint::After(_) => self.mark = Mark::Stored,
         }
         self.progress.change(|progress| {
             progress.marked = true;

@@ -244,6 +244,7 @@ impl World {
         let book = self.books.get_mut(shard).unwrap();
         let place = |number: &str| number[shard.len()..].parse::<usize>().unwrap();
         let upto = match checkpoint {
+            Checkpoint::Since(_) => 0,
             Checkpoint::At(number) => place(number.as_str()),
             Checkpoint::After(number) => place(number.as_str()) + 1,
             Checkpoint::ShardEnd => book.records.len(),

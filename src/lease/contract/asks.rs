@@ -1,7 +1,10 @@
 //! Promises of [`LeaseStore::ask`].
 
 use super::row::{ONE, Row, TWO, after};
-use crate::lease::{Lease, LeaseStore, Seen, Write};
+use crate::{
+    lease::{Lease, LeaseStore, Seen, Write},
+    position::Checkpoint,
+};
 
 pub(super) async fn an_ask_marks_the_row_until_the_next_take(store: &dyn LeaseStore) {
     let row = Row::new(store, "an ask");
@@ -16,6 +19,14 @@ pub(super) async fn an_ask_marks_the_row_until_the_next_take(store: &dyn LeaseSt
     row.release(&held).await;
     assert_eq!(row.lease().await.wanted_by.as_deref(), Some(TWO), "the holder's writes keep the mark");
     row.taken(TWO).await;
+    assert_eq!(row.lease().await.wanted_by, None);
+}
+
+pub(super) async fn the_end_of_a_shard_clears_the_mark(store: &dyn LeaseStore) {
+    let row = Row::new(store, "an ended shard");
+    let held = row.taken(ONE).await;
+    row.ask(row.lease().await.seen(), TWO).await;
+    row.checkpoint(&held, &Checkpoint::ShardEnd).await;
     assert_eq!(row.lease().await.wanted_by, None);
 }
 

@@ -55,7 +55,15 @@ pub(super) async fn a_checkpoint_survives_renewals_release_and_take(store: &dyn 
 pub(super) async fn a_checkpoint_is_replaced_whatever_it_was(store: &dyn LeaseStore) {
     let row = Row::new(store, "a replaced checkpoint");
     let held = row.taken(ONE).await;
-    for checkpoint in [after("9"), after("10"), Checkpoint::ShardEnd, after("1"), Checkpoint::At("1".into())] {
+    for checkpoint in [
+        after("9"),
+        after("10"),
+        Checkpoint::ShardEnd,
+        after("1"),
+        Checkpoint::At("1".into()),
+        Checkpoint::Since(1_700_000_000_123),
+        Checkpoint::Since(0),
+    ] {
         assert_eq!(row.checkpoint(&held, &checkpoint).await, APPLIED);
         assert_eq!(row.lease().await.checkpoint, Some(checkpoint));
     }
