@@ -2,7 +2,8 @@
 //! leases, and hands their readers to the subscription.
 //!
 //! - [`candidates`]: which leases to take now, and as what,
-//! - [`take`]: taking one and starting to read under it.
+//! - [`take`]: taking one and starting to read under it,
+//! - [`share`]: asking others for theirs, and handing over what others asked for.
 
 use std::{collections::BTreeSet, mem, sync::Arc};
 
@@ -16,6 +17,7 @@ use tokio::{
 
 use self::candidates::Opening;
 use crate::{
+    balance::Requests,
     catalogue::{Catalogue, Gone},
     error::{ErrorClass, KinesisError},
     failure::{FailureKind, ServiceFailure},
@@ -31,6 +33,7 @@ use crate::{
 };
 
 mod candidates;
+mod share;
 mod take;
 
 /// Calls on the lease store, and first iterators fetched, at the same time. Both have limits per shard or table, none per
@@ -69,6 +72,9 @@ struct Coordinator {
     /// The first pass is under way: `subscribe` has not returned yet.
     first_pass: bool,
     witness: Witness,
+    requests: Requests,
+    /// Since when shards are owned by nobody because there is no room, and whether that was said.
+    unowned_since: Option<(Instant, bool)>,
     next_listing: Instant,
     /// When the last complete listing was made.
     listed_at: Instant,
@@ -99,6 +105,8 @@ pub(crate) fn start(
         opening: None,
         first_pass: true,
         witness: Witness::default(),
+        requests: Requests::default(),
+        unowned_since: None,
         next_listing: now,
         listed_at: now,
         gone: Vec::new(),
@@ -131,7 +139,7 @@ impl Coordinator {
         // Nobody waits any more if `subscribe` was cancelled.
         let _ = ready.send(());
         loop {
-            let next_round = Instant::now() + hub.settings.renew_interval;
+            let next_round = self.next_round();
             select! {
                 biased;
                 _ = hub.life.closing() => return,
@@ -140,6 +148,13 @@ impl Coordinator {
             }
             self.pass().await;
         }
+    }
+
+    /// When to read the leases again: after a renewal interval, or as soon as one will have run out.
+    fn next_round(&self) -> Instant {
+        let (now, settings) = (Instant::now(), &self.hub.settings);
+        let runs_out = self.witness.next_to_run_out(&self.hub.owner, settings.lease_ttl, now);
+        runs_out.into_iter().fold(now + settings.renew_interval, Instant::min)
     }
 
     /// A shard ended, or is gone.
@@ -165,6 +180,7 @@ impl Coordinator {
         };
         let now = Instant::now();
         self.witness.observe(&rows, now);
+        self.requests.observe(&rows, &hub.owner, now);
         if self.opening.is_none()
             && let Some(first) = self.first_listing.take()
         {
@@ -173,9 +189,11 @@ impl Coordinator {
         for gone in mem::take(&mut self.gone) {
             self.leave(gone, &rows);
         }
+        self.hand_over(&rows, now);
         let candidates = self.candidates(&rows, lists, now);
         let this = &*self;
         stream::iter(candidates).for_each_concurrent(CALLS_AT_ONCE, |candidate| this.take(candidate)).await;
+        self.ask(&rows, now).await;
         if lists {
             self.sweep(&rows, now).await;
         }

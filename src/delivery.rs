@@ -14,6 +14,7 @@ use crate::{
     position::KinesisPosition,
     record::{Headers, Kept, Record, system_time},
     settings::OnDrop,
+    token::LeaseToken,
 };
 
 /// A record that was delivered, and the duty to settle it. `T` is the payload: its bytes, or what they were
@@ -137,6 +138,11 @@ impl<T> Delivery<T> {
         self.acker.epoch
     }
 
+    /// The lease under which it was delivered, to ask in the middle of long work whether the shard is still held here.
+    pub fn lease(&self) -> LeaseToken {
+        self.acker.lease()
+    }
+
     /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that
     /// it will not be now: [`Commit`] says which. Commits of one shard that wait at the same time share one write.
     ///
@@ -221,6 +227,11 @@ impl<T> Delivery<T> {
 }
 
 impl Acker {
+    /// As [`Delivery::lease`].
+    pub fn lease(&self) -> LeaseToken {
+        LeaseToken::new(Arc::clone(&self.ledger), self.epoch)
+    }
+
     /// As [`Delivery::commit`].
     ///
     /// # Errors

@@ -48,6 +48,8 @@ pub(crate) struct Hub {
     doubtful: AtomicBool,
     /// Shards of the opening that others hold and that may still turn out to be free (E5).
     pub(crate) awaited: AtomicUsize,
+    /// Shards that are ready to be read, that nobody holds, and for which there is no room here.
+    pub(crate) unowned: AtomicUsize,
     warned_of_drop: AtomicBool,
 }
 
@@ -73,6 +75,7 @@ impl Hub {
             life: Life::new(),
             doubtful: AtomicBool::new(false),
             awaited: AtomicUsize::new(0),
+            unowned: AtomicUsize::new(0),
             warned_of_drop: AtomicBool::new(false),
         })
     }

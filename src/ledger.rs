@@ -49,13 +49,15 @@ pub(crate) struct Ledger {
     /// The weight of its pages.
     pub(crate) bytes_held: Arc<AtomicUsize>,
     state: Mutex<State>,
-    /// Told whenever a record may become free to be handed out.
+    /// Told whenever a record may become free to be handed out, and when the lease was renewed or is over.
     room: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     tenure: Option<Tenure>,
+    /// Another instance that holds the shard, and its epoch.
+    elsewhere: Option<(Arc<str>, u64)>,
     tracker: Tracker,
     /// The rest of a page whose shard came to its bound while it was handed out.
     aside: Option<Page>,
@@ -112,6 +114,7 @@ impl Ledger {
     pub(crate) fn new(hub: Arc<Hub>, shard: ShardId) -> Self {
         let state = State {
             tenure: None,
+            elsewhere: None,
             tracker: Tracker::new(),
             aside: None,
             full: None,

@@ -64,6 +64,7 @@
 //! | [`KinesisStream`], [`KinesisPosition`], [`OnDrop`] | what to read, from where, and how |
 //! | [`Subscription`], [`Tolerant`] | the stream of all shards |
 //! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and what settling came to |
+//! | [`LeaseToken`] | whether the shard of a delivery is still held, for long work |
 //! | [`Closer`], [`CloseReport`] | ending in good order |
 //! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
 //! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
@@ -78,6 +79,7 @@
 
 mod ack;
 mod aggregate;
+mod balance;
 mod board;
 mod broker;
 mod budget;
@@ -120,6 +122,7 @@ mod start;
 mod stats;
 mod stream;
 mod subscription;
+mod token;
 mod witness;
 
 #[cfg(any(test, feature = "contract"))]
@@ -143,6 +146,7 @@ pub use crate::{
     stats::{ShardState, ShardStats, SubscriptionStats},
     stream::KinesisStream,
     subscription::{Subscription, Tolerant},
+    token::LeaseToken,
 };
 
 /// The programs in the README, as tests.

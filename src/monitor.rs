@@ -26,6 +26,7 @@ impl StatsHandle {
         SubscriptionStats {
             stream: Arc::clone(&self.hub.stream),
             bytes_held: self.hub.budget.held(),
+            unowned: self.hub.unowned.load(Ordering::Relaxed),
             awaited: self.hub.awaited.load(Ordering::Relaxed),
             shards,
         }

@@ -100,6 +100,19 @@ pub(crate) enum Origin {
     After(SequenceNumber),
 }
 
+impl Origin {
+    /// The checkpoint that leads here, where there is one: LATEST is another place at every moment.
+    pub(crate) fn as_checkpoint(&self) -> Option<Checkpoint> {
+        match self {
+            Self::Horizon => Some(Checkpoint::Since(0)),
+            Self::Latest => None,
+            Self::Timestamp(unix_millis) => Some(Checkpoint::Since(*unix_millis)),
+            Self::At(number) => Some(Checkpoint::At(number.clone())),
+            Self::After(number) => Some(Checkpoint::After(number.clone())),
+        }
+    }
+}
+
 /// What the descriptor of a subscription says about where shards open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -147,11 +160,10 @@ impl Checkpoint {
     /// record that comes twice does less harm than one that never comes.
     fn origin(&self) -> Origin {
         match self {
-            Self::Since(..=0) => Origin::Horizon,
+            Self::Since(..=0) | Self::ShardEnd => Origin::Horizon,
             Self::Since(unix_millis) => Origin::Timestamp(*unix_millis),
             Self::At(number) => Origin::At(number.clone()),
             Self::After(number) => Origin::After(number.clone()),
-            Self::ShardEnd => Origin::Horizon,
         }
     }
 }

@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) lease_ttl: Duration,
     pub(crate) renew_interval: Duration,
     pub(crate) list_interval: Duration,
+    pub(crate) max_leases: usize,
 }
 
 impl Settings {
@@ -56,6 +57,7 @@ impl Default for Settings {
             lease_ttl: Duration::from_secs(10),
             renew_interval: Duration::from_secs(3),
             list_interval: Duration::from_secs(10),
+            max_leases: usize::MAX,
         }
     }
 }

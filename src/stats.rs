@@ -19,6 +19,9 @@ pub struct SubscriptionStats {
     pub bytes_held: usize,
     /// Shards of the opening whose leases were held by others and which may still turn out to be free.
     pub awaited: usize,
+    /// Shards that are ready to be read and that nobody holds, because this instance is at its
+    /// [`max_leases`](crate::KinesisStream::max_leases). Those that stay so are not read.
+    pub unowned: usize,
     /// The shards that this subscription holds, has held, or would take if they were free, by id.
     pub shards: Vec<ShardStats>,
 }
@@ -35,7 +38,9 @@ pub enum ShardState {
     Draining,
     /// Read to its end, settled and stored.
     Ended,
-    /// Not held by this subscription at the moment.
+    /// Held by another instance, by the last look at the leases.
+    Elsewhere,
+    /// Held by nobody at the moment.
     Released,
 }
 
@@ -47,9 +52,10 @@ pub struct ShardStats {
     pub shard: ShardId,
     /// What it is doing.
     pub state: ShardState,
-    /// Who holds it: this instance, or nobody as far as this instance knows.
+    /// Who holds it: this instance, or another one by the last look at the leases, which is at most a
+    /// [`renew_interval`](crate::KinesisStream::renew_interval) ago.
     pub owner: Option<Arc<str>>,
-    /// The epoch of the lease, while it is held.
+    /// The epoch of that lease.
     pub epoch: Option<u64>,
     /// How far the last answer was behind the tip of the shard
     /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html)).

@@ -131,7 +131,8 @@ impl KinesisStream {
         self
     }
 
-    /// How long closing waits for deliveries that are in flight, and how long they stay valid after a reader gave up.
+    /// How long closing waits for deliveries that are in flight, and how long they stay valid on a shard that another
+    /// instance asked for, or whose reader gave up.
     /// 30 s by default; zero does not wait.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain_timeout = timeout;
@@ -161,6 +162,14 @@ impl KinesisStream {
         self
     }
 
+    /// The most shards that this instance reads at the same time: at least 1, as many as there are by default. Shards for
+    /// which no instance has room are read by nobody; [`SubscriptionStats::unowned`](crate::SubscriptionStats::unowned)
+    /// counts them, and a warning says so.
+    pub fn max_leases(mut self, shards: usize) -> Self {
+        self.settings.max_leases = shards;
+        self
+    }
+
     /// The name and the settings, if every one of them is within its limits.
     pub(crate) fn checked(self) -> Result<(String, Settings), KinesisError> {
         check_stream_name(&self.name)?;
@@ -173,6 +182,7 @@ impl KinesisStream {
         within("reads_per_second", settings.reads_per_second, 1, u32::MAX)?;
         within("max_in_flight", settings.max_in_flight, 1, usize::MAX)?;
         within("max_buffered_bytes", settings.max_buffered_bytes, 1, usize::MAX)?;
+        within("max_leases", settings.max_leases, 1, usize::MAX)?;
         let (milli, longest) = (Duration::from_millis(1), Duration::from_hours(24));
         let interval = Duration::from_millis(10);
         within("poll_interval", settings.poll_interval, milli, LONGEST_POLL_INTERVAL)?;
@@ -226,6 +236,7 @@ mod tests {
             (stream().reads_per_second(0), "reads_per_second", "1", "0"),
             (stream().max_in_flight(0), "max_in_flight", "1", "0"),
             (stream().max_buffered_bytes(0), "max_buffered_bytes", "1", "0"),
+            (stream().max_leases(0), "max_leases", "1", "0"),
             (stream().poll_interval(Duration::ZERO), "poll_interval", "1ms", "0ns"),
             (stream().checkpoint_interval(Duration::ZERO), "checkpoint_interval", "1ms", "0ns"),
             (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),

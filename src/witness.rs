@@ -13,26 +13,53 @@ use crate::{
 /// What was seen of each row, and since when it has looked like that.
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
-    seen: BTreeMap<ShardId, (Seen, Option<Arc<str>>, Instant)>,
+    seen: BTreeMap<ShardId, Sight>,
+}
+
+#[derive(Debug)]
+struct Sight {
+    state: Seen,
+    owner: Option<Arc<str>>,
+    wanted_by: Option<Arc<str>>,
+    since: Instant,
+}
+
+impl Sight {
+    /// Whether the owner has done nothing since. That somebody else asked for the shard, which moves the counter once, is no
+    /// sign of its life.
+    fn stands(&self, row: &Lease) -> bool {
+        let asks = u64::from(self.wanted_by != row.wanted_by);
+        self.owner == row.owner
+            && self.state.epoch == row.epoch
+            && self.state.counter.checked_add(asks) == Some(row.counter)
+    }
 }
 
 impl Witness {
     /// Takes note of all rows. Those that are gone are forgotten.
     pub(crate) fn observe(&mut self, rows: &[Lease], now: Instant) {
         let seen = rows.iter().map(|row| {
-            let state = (row.seen(), row.owner.clone());
-            let since = match self.seen.get(&row.key.shard) {
-                Some((seen, owner, since)) if (seen, owner) == (&state.0, &state.1) => *since,
-                _ => now,
+            let before = self.seen.get(&row.key.shard).filter(|sight| sight.stands(row));
+            let sight = Sight {
+                state: row.seen(),
+                owner: row.owner.clone(),
+                wanted_by: row.wanted_by.clone(),
+                since: before.map_or(now, |sight| sight.since),
             };
-            (row.key.shard.clone(), (state.0, state.1, since))
+            (row.key.shard.clone(), sight)
         });
         self.seen = seen.collect();
     }
 
-    /// Whether the row has stood still for the whole time to live.
-    pub(crate) fn has_run_out(&self, shard: &ShardId, ttl: Duration, now: Instant) -> bool {
-        self.seen.get(shard).is_some_and(|(.., since)| now >= *since + ttl)
+    /// Whether the row has stood still for this long: a lease that does so for its time to live has run out.
+    pub(crate) fn has_stood(&self, shard: &ShardId, time: Duration, now: Instant) -> bool {
+        self.seen.get(shard).is_some_and(|sight| now >= sight.since + time)
+    }
+
+    /// When the first lease of somebody else will have run out, if nothing moves.
+    pub(crate) fn next_to_run_out(&self, me: &str, ttl: Duration, now: Instant) -> Option<Instant> {
+        let of_others = self.seen.values().filter(|sight| sight.owner.as_deref().is_some_and(|owner| owner != me));
+        of_others.map(|sight| sight.since + ttl).filter(|at| *at > now).min()
     }
 }
 
@@ -67,8 +94,8 @@ mod tests {
         let mut witness = Witness::default();
         witness.observe(&[row(1, 1)], start);
         witness.observe(&[row(1, 1)], start + seconds(9));
-        assert!(!witness.has_run_out(&shard, TTL, start + seconds(9)));
-        assert!(witness.has_run_out(&shard, TTL, start + seconds(10)));
+        assert!(!witness.has_stood(&shard, TTL, start + seconds(9)));
+        assert!(witness.has_stood(&shard, TTL, start + seconds(10)));
     }
 
     // E3
@@ -78,13 +105,38 @@ mod tests {
         let mut witness = Witness::default();
         witness.observe(&[row(1, 1)], start);
         witness.observe(&[row(1, 2)], start + seconds(9));
-        assert!(!witness.has_run_out(&shard, TTL, start + seconds(18)));
-        assert!(witness.has_run_out(&shard, TTL, start + seconds(19)));
+        assert!(!witness.has_stood(&shard, TTL, start + seconds(18)));
+        assert!(witness.has_stood(&shard, TTL, start + seconds(19)));
+    }
+
+    // E3, D1
+    #[test]
+    fn an_ask_is_no_sign_of_life_but_whatever_comes_with_it_is() {
+        let (start, shard) = (Instant::now(), ShardId::new("a"));
+        for (counter, runs_out) in [(2, true), (3, false)] {
+            let mut witness = Witness::default();
+            witness.observe(&[row(1, 1)], start);
+            let asked = Lease { wanted_by: Some("me".into()), ..row(1, counter) };
+            witness.observe(std::slice::from_ref(&asked), start + seconds(9));
+            witness.observe(&[asked], start + seconds(10));
+            assert_eq!(witness.has_stood(&shard, TTL, start + seconds(10)), runs_out);
+        }
+    }
+
+    // E5
+    #[test]
+    fn the_next_lease_to_run_out_is_one_of_others_and_not_one_that_has() {
+        let (start, ttl) = (Instant::now(), TTL);
+        let mut witness = Witness::default();
+        witness.observe(&[row(1, 1)], start);
+        assert_eq!(witness.next_to_run_out("me", ttl, start + seconds(9)), Some(start + seconds(10)));
+        assert_eq!(witness.next_to_run_out("me", ttl, start + seconds(10)), None);
+        assert_eq!(witness.next_to_run_out("other", ttl, start), None);
     }
 
     // E3
     #[test]
     fn a_row_that_was_never_seen_has_not_run_out() {
-        assert!(!Witness::default().has_run_out(&ShardId::new("a"), TTL, Instant::now()));
+        assert!(!Witness::default().has_stood(&ShardId::new("a"), TTL, Instant::now()));
     }
 }

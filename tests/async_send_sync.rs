@@ -7,9 +7,9 @@ use futures::Stream;
 use kinesis_stream::{
     Acker, Action, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery, ErrorClass, FailureKind,
     Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
-    MemoryLeaseStore, OnDrop, OpenShard, Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure,
-    ShardId, ShardState, ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant,
-    TryMapError, Write, commit_all,
+    LeaseToken, MemoryLeaseStore, OnDrop, OpenShard, Outgoing, Published, Publisher, Record, Seen, SequenceNumber,
+    ServiceFailure, ShardId, ShardState, ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take,
+    Tolerant, TryMapError, Write, commit_all,
 };
 
 fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -41,6 +41,7 @@ fn every_type_may_go_to_another_thread() {
     value::<Acker>();
     cloned::<Closer>();
     cloned::<StatsHandle>();
+    cloned::<LeaseToken>();
     cloned::<(Commit, CloseReport, OpenShard, SubscriptionStats, ShardStats, ShardState)>();
     cloned::<(Record, Headers, ShardId, SequenceNumber, Outgoing, Published)>();
     cloned::<(Lease, LeaseKey, Held, Take, Seen, Write, Write<Lease>, Checkpoint)>();
@@ -82,6 +83,7 @@ fn every_future_may_be_polled_on_another_thread() {
     sent(|| given::<&ConnectedKinesisBroker>().subscribe(given::<KinesisStream>()));
     sent(|| given::<&Publisher>().publish("stream", given::<Outgoing>()));
     sent(|| given::<&Closer>().close());
+    sent(|| given::<&LeaseToken>().lost());
     let store: fn() -> &'static dyn LeaseStore = given;
     sent(move || store().leases("consumer", "stream"));
     sent(move || store().renew(given()));

@@ -30,6 +30,7 @@ const ORDER: &[&str] = &[
     "pace",
     "stall",
     "witness",
+    "balance",
     "lineage",
     "catalogue", // pure decisions
     "page",
@@ -43,6 +44,7 @@ const ORDER: &[&str] = &[
     "pages",
     "keeper",
     "coordinator", // workers
+    "token",
     "delivery",
     "close",
     "monitor",

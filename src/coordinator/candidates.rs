@@ -54,12 +54,14 @@ pub(super) struct Candidate {
     pub(super) ledger: Arc<Ledger>,
     pub(super) take: Take,
     pub(super) role: Role,
+    /// It was this instance's own, or asked for.
+    is_meant: bool,
     /// Its end is stored and it is to be read again.
     pub(super) replays: bool,
 }
 
 impl Coordinator {
-    /// The shards to take now.
+    /// The shards to take now: those that are ready and free, as far as there is room for them.
     pub(super) fn candidates(&mut self, rows: &[Lease], lists: bool, now: Instant) -> Vec<Candidate> {
         if let Some(opening) = &mut self.opening {
             opening.replays.retain(|shard| !self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here()));
@@ -73,7 +75,10 @@ impl Coordinator {
             let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
             let row = rows.get(&shard.id).copied();
             let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
-            let opens = self.opens(opening, &ledger, now);
+            if let Some(row) = row {
+                ledger.seen(row);
+            }
+            let opens = self.opens(opening, &ledger, row, now);
             if ledger.is_held() || ledger.was_given_up() && !lists {
                 continue;
             }
@@ -87,6 +92,7 @@ impl Coordinator {
                 continue;
             }
             candidates.push(Candidate {
+                is_meant: row.is_some_and(|row| self.is_mine(row)),
                 take: self.take_of(shard, row),
                 replays: opening.replays.contains(&shard.id),
                 role: Role { opening: opens, child: *child },
@@ -97,7 +103,38 @@ impl Coordinator {
         if doubtful && !lists {
             self.next_listing = now;
         }
+        self.within_bounds(candidates, now)
+    }
+
+    /// Leaves out what is more than this instance may hold: first what nobody meant for it.
+    fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
+        let held = self.ledgers.all().iter().filter(|ledger| ledger.counts()).count();
+        let room = self.hub.settings.max_leases.saturating_sub(held);
+        if candidates.len() > room {
+            candidates.sort_by_key(|candidate| !candidate.is_meant);
+        }
+        let unowned = candidates.len().saturating_sub(room);
+        candidates.truncate(room);
+        self.hub.unowned.store(unowned, Ordering::Relaxed);
+        self.warn_of_unowned(unowned, now);
         candidates
+    }
+
+    /// Says once that shards stay unread, when others had the time to take them.
+    fn warn_of_unowned(&mut self, unowned: usize, now: Instant) {
+        if unowned == 0 {
+            self.unowned_since = None;
+            return;
+        }
+        let (since, said) = self.unowned_since.get_or_insert((now, false));
+        if !*said && now >= *since + self.hub.settings.lease_ttl {
+            *said = true;
+            let most = self.hub.settings.max_leases;
+            tracing::warn!(
+                stream = %self.hub.stream, unowned, max_leases = most,
+                "shards are read by nobody: this instance is at its max_leases, and no other one takes them"
+            );
+        }
     }
 
     /// What the rows say about each shard, seen through a forced start.
@@ -110,19 +147,33 @@ impl Coordinator {
         own.map(|row| (row.key.shard.clone(), progress(row))).collect()
     }
 
-    /// Whether the shard belongs to the opening, so that a forced start applies to it (R6, E5).
-    fn opens(&self, opening: &Opening, ledger: &Ledger, now: Instant) -> bool {
+    /// Whether the shard belongs to the opening, so that a forced start applies to it (R6). One that another instance held
+    /// when the subscription began does if that one proves dead soon (E5); if it let go, the shard came over.
+    fn opens(&self, opening: &Opening, ledger: &Ledger, row: Option<&Lease>, now: Instant) -> bool {
         let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
+        let is_held = || row.is_some_and(|row| row.owner.is_some());
         opening.shards.has(&ledger.shard)
             && !ledger.has_begun()
-            && (now < awaited_until || !opening.held_by_others.contains(&ledger.shard))
+            && (!opening.held_by_others.contains(&ledger.shard) || now < awaited_until && is_held())
     }
 
-    /// Whether the lease can be taken: nobody has it, it was this instance's own, or it ran out (E4, E5).
+    /// Whether the row names this instance.
+    fn is_mine(&self, row: &Lease) -> bool {
+        row.owner.as_ref().or(row.wanted_by.as_ref()) == Some(&self.hub.owner)
+    }
+
+    /// Whether the lease can be taken: nobody has it, it was this instance's own, or it ran out (E4, E5). One that its
+    /// holder let go for another instance is left to that one for two looks at the leases.
     pub(super) fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
-        row.and_then(|row| Some((row, row.owner.as_ref()?))).is_none_or(|(row, owner)| {
-            *owner == self.hub.owner || self.witness.has_run_out(&row.key.shard, self.hub.settings.lease_ttl, now)
-        })
+        let Some(row) = row else { return true };
+        let settings = &self.hub.settings;
+        let has_stood = |time| self.witness.has_stood(&row.key.shard, time, now);
+        match (&row.owner, &row.wanted_by) {
+            _ if self.is_mine(row) => true,
+            (Some(_), _) => has_stood(settings.lease_ttl),
+            (None, Some(_)) => has_stood(2 * settings.renew_interval),
+            (None, None) => true,
+        }
     }
 
     fn take_of(&self, shard: &ListedShard, row: Option<&Lease>) -> Take {

@@ -17,7 +17,7 @@ impl Coordinator {
         if !self.hub.life.is_running() {
             return;
         }
-        let Candidate { ledger, take, role, replays } = candidate;
+        let Candidate { ledger, take, role, replays, .. } = candidate;
         let sent_at = Instant::now();
         let lease = match self.hub.answer(self.hub.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,

@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use tokio::time::{Duration, Instant};
+use tokio::{
+    sync::futures::Notified,
+    time::{Duration, Instant},
+};
 
 use super::{Began, Duty, Ledger, Opening, State, Tenure};
 use crate::{
@@ -61,6 +64,45 @@ impl Ledger {
             }
         });
         self.room.notify_waiters();
+    }
+
+    /// Hands the shard over to the instance that asked for it, if this is still the lease that it saw. What is in the user's
+    /// hands may be settled until then. False if there is nothing to begin.
+    pub(crate) fn hand_over(&self, epoch: u64, until: Instant) -> bool {
+        let begins = self.write_and_ring(|state| {
+            let opened = state.began.as_ref().and_then(|began| began.origin.as_checkpoint());
+            let asked = state.tenure.as_mut().filter(|tenure| tenure.held.epoch == epoch && !tenure.is_leaving());
+            let Some(tenure) = asked else { return false };
+            tenure.hand_over(until, opened);
+            state.aside = None;
+            true
+        });
+        self.room.notify_waiters();
+        begins
+    }
+
+    /// Enters who holds the shard by its row.
+    pub(crate) fn seen(&self, row: &Lease) {
+        let holder = row.owner.clone().map(|owner| (owner, row.epoch));
+        self.write(|state| state.elsewhere = holder.filter(|(owner, _)| *owner != self.hub.owner));
+    }
+
+    /// Until when the lease of this epoch is held, if nothing renews it. None if it is over.
+    pub(crate) fn held_until(&self, epoch: u64) -> Option<Instant> {
+        self.write(|state| {
+            let tenure = state.tenure.as_ref().filter(|tenure| tenure.held.epoch == epoch)?;
+            Some(tenure.deadline())
+        })
+    }
+
+    /// Told when that may have changed.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.room.notified()
+    }
+
+    /// Whether it counts among the leases of this instance.
+    pub(crate) fn counts(&self) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::counts))
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -208,8 +250,8 @@ impl Ledger {
         self.write(|state| ShardStats {
             shard: self.shard.clone(),
             state: state.describe(),
-            owner: state.tenure.as_ref().map(|tenure| Arc::clone(&tenure.held.owner)),
-            epoch: state.tenure.as_ref().map(|tenure| tenure.held.epoch),
+            owner: state.holder().map(|(owner, _)| Arc::clone(owner)),
+            epoch: state.holder().map(|(_, epoch)| epoch),
             behind: state.counts.behind,
             bytes_held: self.bytes_held.load(Ordering::Relaxed),
             in_flight: state.tracker.open(),
@@ -230,7 +272,16 @@ impl State {
             Some(tenure) if tenure.is_at_end() => ShardState::Ending,
             Some(_) => ShardState::Reading,
             None if matches!(self.counts.checkpoint, Some((Checkpoint::ShardEnd, _))) => ShardState::Ended,
+            None if self.elsewhere.is_some() => ShardState::Elsewhere,
             None => ShardState::Released,
+        }
+    }
+
+    /// Who holds the shard and under which epoch, as far as is known here.
+    fn holder(&self) -> Option<(&Arc<str>, u64)> {
+        match &self.tenure {
+            Some(tenure) => Some((&tenure.held.owner, tenure.held.epoch)),
+            None => self.elsewhere.as_ref().map(|(owner, epoch)| (owner, *epoch)),
         }
     }
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Counts, Ledger, Opening, Over};
-use crate::{error::KinesisError, failure::StoreError, id::SequenceNumber, page::Page, service::ListedShard};
+use crate::{
+    error::KinesisError, failure::StoreError, id::SequenceNumber, page::Page, position::Checkpoint,
+    service::ListedShard,
+};
 
 impl Ledger {
     /// Waits until the shard is below its bounds and its lease is good.
@@ -80,7 +83,7 @@ impl Ledger {
     pub(crate) async fn mark(&self, opening: &Opening, first: &SequenceNumber) -> Result<(), Over> {
         let progress = self.write_and_ring(|state| {
             let tenure = state.current(opening.generation).ok_or(Over)?;
-            tenure.want_mark(first.clone());
+            tenure.want_mark(Checkpoint::At(first.clone()));
             Ok(tenure.progress())
         })?;
         progress.wait_for(|progress| progress.marked.then_some(())).await.ok_or(Over)

@@ -5,10 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    ack::Tracker, board::Board, failure::StoreError, id::SequenceNumber, lease::Held, position::Checkpoint,
-    settings::Settings,
-};
+use crate::{ack::Tracker, board::Board, failure::StoreError, lease::Held, position::Checkpoint, settings::Settings};
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
@@ -40,12 +37,13 @@ enum Reading {
     EndStored,
 }
 
-/// The place of opening, which the row must hold before the first record is handed out (R13).
+/// The place of opening, which the row must hold before the first record is handed out (R13), and before the shard is
+/// handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Mark {
     /// Nothing was read yet.
     Missing,
-    Wanted(SequenceNumber),
+    Wanted(Checkpoint),
     Stored,
 }
 
@@ -93,6 +91,8 @@ pub(crate) struct Tenure {
     reading: Reading,
     /// Once set, the tenure is winding down: nothing is handed out, and at that moment the lease goes.
     leave_at: Option<Instant>,
+    /// Another instance asked for the shard.
+    handed_over: bool,
     /// Records that were read and not handed out.
     unread: usize,
     mark: Mark,
@@ -117,6 +117,7 @@ impl Tenure {
             progress: Board::new(Progress { marked, ..Progress::default() }),
             reading: Reading::Running,
             leave_at: None,
+            handed_over: false,
             unread: 0,
             mark: if marked { Mark::Stored } else { Mark::Missing },
             stored: 0,
@@ -154,9 +155,9 @@ impl Tenure {
     }
 
     /// Asks for this place to be stored as the one where the shard was opened.
-    pub(crate) fn want_mark(&mut self, number: SequenceNumber) {
+    pub(crate) fn want_mark(&mut self, place: Checkpoint) {
         if self.mark == Mark::Missing {
-            self.mark = Mark::Wanted(number);
+            self.mark = Mark::Wanted(place);
         }
     }
 
@@ -173,10 +174,20 @@ impl Tenure {
             self.reading = Reading::Running;
         }
         self.unread = 0;
-        if let Mark::Wanted(_) = self.mark {
+        if let (Mark::Wanted(_), false) = (&self.mark, self.handed_over) {
             self.mark = Mark::Missing;
         }
         self.leave_at = Some(self.leave_at.map_or(until, |at| at.min(until)));
+    }
+
+    /// Winds down for another instance, which is to go on exactly here: also where no record was handed out yet, it opens
+    /// where this one did, at `opened`.
+    pub(crate) fn hand_over(&mut self, until: Instant, opened: Option<Checkpoint>) {
+        self.handed_over = true;
+        if let Some(place) = opened {
+            self.want_mark(place);
+        }
+        self.leave(until);
     }
 
     /// The next thing to be done for this lease, if it is due.
@@ -189,8 +200,8 @@ impl Tenure {
         if !leaves && self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
             return Some(Duty::Renew);
         }
-        if let Mark::Wanted(number) = &self.mark {
-            return Some(Duty::Save(Checkpoint::At(number.clone()), 0));
+        if let Mark::Wanted(place) = &self.mark {
+            return Some(Duty::Save(place.clone(), 0));
         }
         if self.reading == Reading::EndStored {
             return Some(Duty::Release);
@@ -271,6 +282,16 @@ impl Tenure {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.leave_at.is_some()
+    }
+
+    /// Whether it counts among the leases of this instance: nothing is left to be read or settled of one whose end is stored.
+    pub(crate) fn counts(&self) -> bool {
+        self.reading != Reading::EndStored
+    }
+
+    /// Past it another instance may hold the shard.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     pub(crate) fn is_at_end(&self) -> bool {

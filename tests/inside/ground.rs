@@ -1,6 +1,6 @@
 //! Instances, and short words for what tests do with them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::StreamExt;
 use tokio::time::{Duration, Instant, sleep_until, timeout};
@@ -79,6 +79,27 @@ impl Ground {
     /// The owner of a shard; empty if there is none.
     pub(crate) async fn owner(&self, shard: &str) -> String {
         self.row(shard).await.and_then(|row| row.owner).map(|owner| owner.to_string()).unwrap_or_default()
+    }
+
+    /// How many leases each instance holds, of those that hold any.
+    pub(crate) async fn shares(&self) -> BTreeMap<String, usize> {
+        let mut shares = BTreeMap::new();
+        for row in self.rows.leases(CONSUMER, STREAM).await.unwrap() {
+            if let Some(owner) = row.owner {
+                *shares.entry(owner.to_string()).or_default() += 1;
+            }
+        }
+        shares
+    }
+
+    /// How often leases were taken since the table was made: the sum of all epochs.
+    pub(crate) async fn takes(&self) -> u64 {
+        self.rows.leases(CONSUMER, STREAM).await.unwrap().iter().map(|row| row.epoch).sum()
+    }
+
+    /// Writes to the table by hand.
+    pub(crate) fn table(&self) -> &dyn LeaseStore {
+        &*self.rows
     }
 
     /// Takes a lease as somebody else, whoever holds it.

@@ -36,6 +36,8 @@ mod pacing;
 mod recreated;
 mod redelivery;
 mod replays;
+mod sharing;
 mod stats;
 mod stores;
 mod storm;
+mod tokens;

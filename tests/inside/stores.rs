@@ -106,12 +106,12 @@ async fn a_redelivery_that_is_due_past_the_deadline_waits_for_the_store_too() {
 // B5
 #[tokio::test(start_paused = true)]
 async fn checkpoints_of_one_shard_that_fail_hold_up_neither_the_others_nor_its_own_lease() {
-    let ground = Ground::new(&["a", "b"]);
+    let ground = Ground::new(&["0", "a", "b"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.put("b", 1);
     let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let others = other.subscribe(horizon().max_leases(1)).await;
     let mut subscription = me.subscribe(horizon()).await;
-    let others = other.subscribe(horizon()).await;
     take(&mut subscription, 2).await.into_iter().for_each(Delivery::ack);
     sleep(millis(1_500)).await;
     me.table.fail(Rule::on(Ask::Checkpoint).of("a").always());

@@ -1,0 +1,67 @@
+//! Asking others for their leases, and handing over what others asked for (E5).
+
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+
+use super::{CALLS_AT_ONCE, Coordinator};
+use crate::{
+    balance::{Claim, Stake, wanted},
+    lease::{Lease, Write},
+};
+
+impl Coordinator {
+    /// Begins to hand over every shard that another instance asked for.
+    pub(super) fn hand_over(&self, rows: &[Lease], now: Instant) {
+        let until = now + self.hub.settings.drain_timeout;
+        for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&self.hub.owner)) {
+            let Some(heir) = row.wanted_by.as_ref().filter(|heir| **heir != self.hub.owner) else { continue };
+            let Some(ledger) = self.ledgers.get(&row.key.shard) else { continue };
+            if ledger.hand_over(row.epoch, until) {
+                let (stream, shard, epoch) = (&self.hub.stream, &row.key.shard, row.epoch);
+                tracing::info!(%stream, %shard, epoch, %heir, "the shard is handed over to an instance that asked for it");
+            }
+        }
+    }
+
+    /// Asks for the leases of others that this instance should have for the fleet to be even.
+    pub(super) async fn ask(&self, rows: &[Lease], now: Instant) {
+        let hub = &self.hub;
+        let own = self.ledgers.all().iter().filter(|ledger| ledger.counts()).count();
+        let stakes: Vec<Stake<'_>> = rows.iter().filter_map(|row| self.stake(row, now)).collect();
+        let given = stakes.iter().filter(|stake| *stake.holder == *hub.owner && stake.claim != Claim::None).count();
+        let wanted = wanted(&hub.owner, own - given.min(own), hub.settings.max_leases, &stakes);
+        let asked = rows.iter().filter(|row| wanted.contains(&&row.key.shard));
+        let calls = asked.map(|row| async move {
+            let shard = &row.key.shard;
+            match hub.answer(hub.store.ask(&row.key, row.seen(), &hub.owner)).await {
+                Ok(Write::Applied(())) => {
+                    tracing::info!(stream = %hub.stream, %shard, owner = row.owner.as_deref(), "asked for the shard");
+                }
+                // The next pass asks again if it still should.
+                Ok(Write::Refused(_)) => tracing::debug!(stream = %hub.stream, %shard, "its row has moved meanwhile"),
+                Err(error) => tracing::debug!(stream = %hub.stream, %shard, %error, "the shard was not asked for"),
+            }
+        });
+        stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;
+    }
+
+    /// What a row says about who holds its shard, or is about to. This instance knows its own better, apart from those that
+    /// others asked for.
+    fn stake<'a>(&self, row: &'a Lease, now: Instant) -> Option<Stake<'a>> {
+        let settings = &self.hub.settings;
+        let (shard, me) = (&row.key.shard, &*self.hub.owner);
+        if row.is_ended() || !self.is_of_this_stream(row) || self.witness.has_stood(shard, settings.lease_ttl, now) {
+            return None;
+        }
+        let patience = settings.drain_timeout + settings.lease_ttl;
+        match (row.owner.as_deref(), row.wanted_by.as_deref()) {
+            (Some(holder), Some(heir)) if heir == me && self.requests.ran_out(shard, patience, now) => {
+                Some(Stake { shard, holder, claim: Claim::Ignored })
+            }
+            (Some(holder), Some(heir)) => Some(Stake { shard, holder, claim: Claim::By(heir) }),
+            (Some(holder), None) => (holder != me).then_some(Stake { shard, holder, claim: Claim::None }),
+            (None, Some(heir)) => (heir != me).then_some(Stake { shard, holder: heir, claim: Claim::By(heir) }),
+            (None, None) => None,
+        }
+    }
+}
