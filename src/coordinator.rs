@@ -3,6 +3,7 @@
 //!
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it,
+//! - [`seek`]: moving what is being read to another place,
 //! - [`share`]: asking others for theirs, and handing over what others asked for.
 
 use std::{collections::BTreeSet, mem, sync::Arc};
@@ -16,6 +17,7 @@ use tokio::{
 };
 
 use self::candidates::Opening;
+pub(crate) use self::seek::Seek;
 use crate::{
     balance::Requests,
     catalogue::{Catalogue, Gone},
@@ -33,6 +35,7 @@ use crate::{
 };
 
 mod candidates;
+mod seek;
 mod share;
 mod take;
 
@@ -60,6 +63,7 @@ struct Coordinator {
     hub: Arc<Hub>,
     ledgers: Arc<Ledgers>,
     opened: mpsc::UnboundedSender<Pages>,
+    seeks: mpsc::UnboundedReceiver<Seek>,
     beginning: Beginning,
     begun_at: Instant,
     /// Where shards open: as the descriptor says, until the stream turns out to be another one.
@@ -89,7 +93,7 @@ pub(crate) fn start(
     hub: Arc<Hub>,
     ledgers: Arc<Ledgers>,
     beginning: Beginning,
-    opened: mpsc::UnboundedSender<Pages>,
+    (opened, seeks): (mpsc::UnboundedSender<Pages>, mpsc::UnboundedReceiver<Seek>),
     ready: oneshot::Sender<()>,
 ) -> JoinHandle<()> {
     let now = Instant::now();
@@ -98,6 +102,7 @@ pub(crate) fn start(
         hub,
         ledgers,
         opened,
+        seeks,
         beginning,
         begun_at: now,
         catalogue: Catalogue::default(),
@@ -143,6 +148,7 @@ impl Coordinator {
             select! {
                 biased;
                 _ = hub.life.closing() => return,
+                Some(seek) = self.seeks.recv() => self.seek(seek).await,
                 () = hub.agenda.notified() => self.list_eagerly(),
                 () = sleep_until(next_round.min(self.next_listing)) => {}
             }
@@ -209,7 +215,14 @@ impl Coordinator {
             self.hub.inbox.error(None, error);
         }
         self.catalogue.remember(&own, self.listed_at);
-        self.opening = Some(Opening::new(&self.plan, first, &self.catalogue, &own, &self.hub.owner));
+        self.opening = Some(Opening::new(
+            &self.plan,
+            first,
+            &self.catalogue,
+            &own,
+            &self.hub.owner,
+            self.begun_at + 2 * self.hub.settings.lease_ttl,
+        ));
     }
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).

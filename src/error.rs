@@ -129,6 +129,30 @@ pub enum KinesisError {
         owner: Option<Arc<str>>,
     },
 
+    /// Some shards could not be moved by a [`seek`](crate::Seeker::seek): they go on where they were. All others moved.
+    #[error(
+        "stream {stream}: {} could not be moved and read on where they were: {source}",
+        shards.iter().map(|shard| format!("shard {shard}")).collect::<Vec<_>>().join(", ")
+    )]
+    Seek {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shards that stayed where they were.
+        shards: Vec<ShardId>,
+        /// Why the first of them could not be moved.
+        source: ServiceFailure,
+    },
+
+    /// The shard that a [`seek`](crate::Seeker::seek) names is not being read by this subscription: another instance holds
+    /// it, it was read to its end, or there is no such shard.
+    #[error("stream {stream}: shard {shard} is not being read by this subscription")]
+    NotHeld {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard.
+        shard: ShardId,
+    },
+
     /// Two live subscriptions use one `owner_id`: this one was fenced by its own name and stops.
     #[error(
         "stream {stream}, shard {shard}: another live process uses the owner id {owner} (it took epoch {epoch}); \
@@ -250,6 +274,8 @@ impl KinesisError {
             | Self::Read { .. }
             | Self::Store { .. }
             | Self::LeaseLost { .. }
+            | Self::Seek { .. }
+            | Self::NotHeld { .. }
             | Self::CheckpointLost { .. }
             | Self::ShardGone { .. }
             | Self::StreamRecreated { .. } => ErrorClass::Transient,

@@ -66,6 +66,7 @@
 //! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and what settling came to |
 //! | [`LeaseToken`] | whether the shard of a delivery is still held, for long work |
 //! | [`Closer`], [`CloseReport`] | ending in good order |
+//! | [`Seeker`] | moving a running subscription to another position |
 //! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
 //! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
 //! | [`Publisher`], [`Outgoing`] | putting records into a stream |
@@ -115,6 +116,7 @@ pub mod prelude;
 mod publish;
 mod reader;
 mod record;
+mod seek;
 mod service;
 mod settings;
 mod stall;
@@ -142,6 +144,7 @@ pub use crate::{
     position::{Checkpoint, KinesisPosition},
     publish::Publisher,
     record::{Headers, Record},
+    seek::Seeker,
     settings::OnDrop,
     stats::{ShardState, ShardStats, SubscriptionStats},
     stream::KinesisStream,

@@ -145,7 +145,7 @@ impl Position {
     }
 
     /// The place that this names in one shard; none where it names another shard.
-    fn within(&self, shard: &ShardId) -> Option<Origin> {
+    pub(crate) fn within(&self, shard: &ShardId) -> Option<Origin> {
         match self {
             Self::Horizon => Some(Origin::Horizon),
             Self::Latest => Some(Origin::Latest),

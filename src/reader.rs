@@ -94,6 +94,11 @@ impl Reader {
         }
     }
 
+    /// With its first iterator.
+    pub(crate) fn at(self, iterator: String) -> Self {
+        Self { cursor: Cursor::At(iterator), ..self }
+    }
+
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }

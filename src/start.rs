@@ -17,6 +17,7 @@ use crate::{
     keeper,
     ledger::Ledgers,
     life::CloseReport,
+    seek::Seeker,
     service::{Described, ServiceTime, StreamStatus},
     subscription::Subscription,
 };
@@ -55,11 +56,12 @@ pub(crate) async fn start(hub: Arc<Hub>) -> Result<Subscription, KinesisError> {
     };
     let ledgers = Arc::new(Ledgers::default());
     let (opened, pages) = mpsc::unbounded_channel();
+    let (seeker, seeks) = mpsc::unbounded_channel();
     let (ready, first_pass) = oneshot::channel();
-    let coordinator = coordinator::start(Arc::clone(&hub), Arc::clone(&ledgers), beginning, opened, ready);
+    let coordinator = coordinator::start(Arc::clone(&hub), Arc::clone(&ledgers), beginning, (opened, seeks), ready);
     keeper::start(Arc::clone(&hub), Arc::clone(&ledgers), coordinator);
     unstarted.0 = None;
-    let subscription = Subscription::new(Arc::clone(&hub), ledgers, pages);
+    let subscription = Subscription::new(Arc::clone(&hub), ledgers, pages, Seeker::new(Arc::clone(&hub), seeker));
     // It is gone without a word if the subscription is closed meanwhile: the stream then just ends.
     let _ = first_pass.await;
     Ok(subscription)

@@ -25,6 +25,7 @@ use crate::{
     monitor::StatsHandle,
     page::{Entry, Page},
     pages::Pages,
+    seek::Seeker,
     stats::SubscriptionStats,
 };
 
@@ -57,6 +58,7 @@ type Item = Result<Delivery, KinesisError>;
 pub struct Subscription {
     hub: Arc<Hub>,
     ledgers: Arc<Ledgers>,
+    seeker: Seeker,
     /// New shards, from the coordinator.
     opened: mpsc::UnboundedReceiver<Pages>,
     shards: SelectAll<Pages>,
@@ -68,8 +70,13 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    pub(crate) fn new(hub: Arc<Hub>, ledgers: Arc<Ledgers>, opened: mpsc::UnboundedReceiver<Pages>) -> Self {
-        Self { hub, ledgers, opened, shards: SelectAll::new(), current: None, look_at: None, alarm: None }
+    pub(crate) fn new(
+        hub: Arc<Hub>,
+        ledgers: Arc<Ledgers>,
+        opened: mpsc::UnboundedReceiver<Pages>,
+        seeker: Seeker,
+    ) -> Self {
+        Self { hub, ledgers, seeker, opened, shards: SelectAll::new(), current: None, look_at: None, alarm: None }
     }
 
     /// Leaves out errors that the library is dealing with ([`ErrorClass::Transient`]), after logging them, so that a
@@ -88,6 +95,12 @@ impl Subscription {
     #[must_use]
     pub fn stats_handle(&self) -> StatsHandle {
         StatsHandle::new(Arc::clone(&self.hub), Arc::clone(&self.ledgers))
+    }
+
+    /// A handle that moves the subscription to another position while it runs.
+    #[must_use]
+    pub fn seeker(&self) -> Seeker {
+        self.seeker.clone()
     }
 
     /// A handle that closes the subscription from inside a pipeline, on Ctrl-C for one.

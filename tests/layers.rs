@@ -48,6 +48,7 @@ const ORDER: &[&str] = &[
     "delivery",
     "close",
     "monitor",
+    "seek",
     "subscription",
     "publish",
     "stream",

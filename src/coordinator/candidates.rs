@@ -12,7 +12,7 @@ use crate::{
     catalogue::Catalogue,
     id::ShardId,
     lease::{Lease, Take},
-    ledger::Ledger,
+    ledger::{Ledger, Ledgers},
     lineage::{self, Progress, Verdict},
     position::{Plan, Role},
     service::ListedShard,
@@ -25,6 +25,7 @@ pub(super) struct Opening {
     replays: BTreeSet<ShardId>,
     /// Those that others held at the first pass; they belong to the opening for two lives of a lease (E5).
     held_by_others: BTreeSet<ShardId>,
+    awaited_until: Instant,
 }
 
 impl Opening {
@@ -36,6 +37,7 @@ impl Opening {
         catalogue: &Catalogue,
         rows: &[&Lease],
         owner: &Arc<str>,
+        awaited_until: Instant,
     ) -> Self {
         let of_others = |row: &&&Lease| row.owner.as_ref().is_some_and(|holder| holder != owner);
         let shard = |row: &&Lease| row.key.shard.clone();
@@ -45,7 +47,43 @@ impl Opening {
             shards: lineage::Opening::new(plan, first.iter().chain(catalogue.memories())),
             replays: rows.iter().filter(replays).map(shard).collect(),
             held_by_others: rows.iter().filter(of_others).map(shard).collect(),
+            awaited_until,
         }
+    }
+
+    /// As after a seek: the plan is another one, and goes before what the rows say of the `own` shards, which this instance
+    /// reads or has read. Those of others do not belong to the opening.
+    pub(super) fn after_seek(plan: &Plan, catalogue: &Catalogue, rows: &[&Lease], own: &BTreeSet<ShardId>) -> Self {
+        let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
+        let ended = rows.iter().filter(|row| row.is_ended()).map(|row| &row.key.shard);
+        let replays = ended.chain(own).filter(|shard| plan.replays() && listed.contains(shard));
+        let of_others = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
+        Self {
+            shards: lineage::Opening::new(plan, catalogue.shards()),
+            replays: replays.cloned().collect(),
+            held_by_others: of_others.filter(|shard| !own.contains(*shard)).cloned().collect(),
+            awaited_until: Instant::now(),
+        }
+    }
+
+    /// The shard is to be read once more from somewhere to its end, whatever its row says.
+    pub(super) fn replay(&mut self, shard: ShardId) {
+        self.replays.insert(shard);
+    }
+
+    /// Forgets the replays that are done: the end is stored again, or the row tells the truth since something of the replay
+    /// is stored there, here or by an instance to which the shard moved.
+    fn forget_replays(&mut self, rows: &BTreeMap<&ShardId, &Lease>, ledgers: &Ledgers) {
+        self.replays.retain(|shard| match ledgers.get(shard) {
+            Some(ledger) if ledger.is_held() => true,
+            Some(ledger) if ledger.ended_here() => false,
+            _ => rows.get(shard).is_some_and(|row| row.is_ended()),
+        });
+    }
+
+    /// What the lineage has to know of it.
+    pub(super) fn lineage(&self) -> &lineage::Opening {
+        &self.shards
     }
 }
 
@@ -63,17 +101,17 @@ pub(super) struct Candidate {
 impl Coordinator {
     /// The shards to take now: those that are ready and free, as far as there is room for them.
     pub(super) fn candidates(&mut self, rows: &[Lease], lists: bool, now: Instant) -> Vec<Candidate> {
+        let by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
         if let Some(opening) = &mut self.opening {
-            opening.replays.retain(|shard| !self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here()));
+            opening.forget_replays(&by_shard, &self.ledgers);
         }
         let Some(opening) = &self.opening else { return Vec::new() };
         let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), &opening.shards);
-        let rows: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
         let (mut awaited, mut doubtful) = (0, false);
         let mut candidates = Vec::new();
         for shard in self.catalogue.takeable() {
             let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
-            let row = rows.get(&shard.id).copied();
+            let row = by_shard.get(&shard.id).copied();
             let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
             if let Some(row) = row {
                 ledger.seen(row);
@@ -138,7 +176,7 @@ impl Coordinator {
     }
 
     /// What the rows say about each shard, seen through a forced start.
-    fn known(&self, rows: &[Lease], opening: &Opening) -> BTreeMap<ShardId, Progress> {
+    pub(super) fn known(&self, rows: &[Lease], opening: &Opening) -> BTreeMap<ShardId, Progress> {
         let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
             Progress::Ended if opening.replays.contains(&row.key.shard) => Progress::Open,
             progress => progress,
@@ -150,11 +188,10 @@ impl Coordinator {
     /// Whether the shard belongs to the opening, so that a forced start applies to it (R6). One that another instance held
     /// when the subscription began does if that one proves dead soon (E5); if it let go, the shard came over.
     fn opens(&self, opening: &Opening, ledger: &Ledger, row: Option<&Lease>, now: Instant) -> bool {
-        let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
         let is_held = || row.is_some_and(|row| row.owner.is_some());
         opening.shards.has(&ledger.shard)
             && !ledger.has_begun()
-            && (!opening.held_by_others.contains(&ledger.shard) || now < awaited_until && is_held())
+            && (!opening.held_by_others.contains(&ledger.shard) || now < opening.awaited_until && is_held())
     }
 
     /// Whether the row names this instance.

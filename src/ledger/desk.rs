@@ -28,6 +28,8 @@ const FULL_WARNING: Duration = Duration::from_secs(30);
 pub(crate) struct Errand {
     pub(crate) duty: Duty,
     pub(crate) held: Held,
+    /// To which the duty belongs.
+    generation: u64,
 }
 
 impl Ledger {
@@ -148,6 +150,54 @@ impl Ledger {
         });
     }
 
+    /// Whether the shard is being read under a lease that is to stay.
+    pub(crate) fn can_move(&self) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(|tenure| tenure.counts() && !tenure.is_leaving()))
+    }
+
+    /// Whether this instance reads or has read the shard, and it is not another one's by now.
+    pub(crate) fn is_own(&self) -> bool {
+        self.write(|state| match &state.tenure {
+            Some(tenure) => !tenure.is_handed_over(),
+            None => state.elsewhere.is_none(),
+        })
+    }
+
+    /// Begins a new generation at another place, under the same lease. None if the shard can no longer be moved.
+    pub(crate) fn seek(&self, origin: &Origin) -> Option<Opening> {
+        let opening = self.write(|state| {
+            let tenure = state.tenure.as_mut().filter(|tenure| tenure.counts() && !tenure.is_leaving())?;
+            tenure.seek();
+            let (epoch, stop) = (tenure.held.epoch, tenure.stop.clone());
+            let over = state.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
+            state.began = Some(Began { origin: origin.clone(), over, moved: false });
+            (state.aside, state.full, state.ended_here) = (None, None, false);
+            state.children.clear();
+            Some(Opening { generation: state.tracker.begin(), epoch, stop })
+        });
+        self.room.notify_waiters();
+        opening
+    }
+
+    /// Begins a new generation that nothing is read in: the shard is let go, and opened anew later, as if for the first
+    /// time. One that is on its way to another instance stays on it.
+    pub(crate) fn forget(&self) {
+        self.write_and_ring(|state| {
+            if let Some(tenure) = &mut state.tenure {
+                if tenure.is_handed_over() {
+                    return;
+                }
+                tenure.seek();
+                tenure.leave(Instant::now());
+            }
+            state.tracker.begin();
+            (state.began, state.aside) = (None, None);
+            (state.ended_here, state.gave_up) = (false, false);
+            state.children.clear();
+        });
+        self.room.notify_waiters();
+    }
+
     /// Remembers where the shard was opened, if it is the first time.
     pub(crate) fn begins_at(&self, origin: Origin) {
         self.write(|state| {
@@ -171,7 +221,7 @@ impl Ledger {
             let tenure = state.tenure.as_mut()?;
             let duty = tenure.duty(&state.tracker, now, &self.hub.settings)?;
             tenure.begun();
-            Some(Errand { duty, held: tenure.held.clone() })
+            Some(Errand { duty, held: tenure.held.clone(), generation: state.tracker.generation() })
         })
     }
 
@@ -185,12 +235,15 @@ impl Ledger {
     pub(crate) fn applied(&self, errand: &Errand, sent_at: Instant) -> bool {
         let current = self.write_and_ring(|state| {
             let Some(tenure) = state.tenure.as_mut().filter(|tenure| tenure.held == errand.held) else { return false };
-            tenure.applied(&errand.duty, sent_at, &self.hub.settings);
-            state.ended_here |= errand.duty.ends_shard();
+            let is_current = errand.generation == state.tracker.generation();
+            tenure.applied(&errand.duty, is_current, sent_at, &self.hub.settings);
+            state.ended_here |= is_current && errand.duty.ends_shard();
             if let Duty::Save(checkpoint, _) = &errand.duty {
                 state.counts.checkpoint = Some((checkpoint.clone(), sent_at));
-                if let Some(began) = &mut state.began {
-                    began.moved = true;
+                match &mut state.began {
+                    Some(began) if is_current => began.moved = true,
+                    Some(began) => began.over = Some(checkpoint.clone()),
+                    None => {}
                 }
             }
             true

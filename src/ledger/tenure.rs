@@ -190,6 +190,20 @@ impl Tenure {
         self.leave(until);
     }
 
+    /// Begins anew at another place of the shard, under the same lease. What is under way for the generation before may
+    /// still be written, and whoever waits for that is told that it no longer counts.
+    pub(crate) fn seek(&mut self) {
+        self.stop.cancel();
+        self.stop = CancellationToken::new();
+        if let Mark::Wanted(_) = self.mark {
+            self.mark = Mark::Missing;
+        }
+        self.progress.close();
+        self.progress = Board::new(Progress { marked: self.mark == Mark::Stored, ..Progress::default() });
+        self.reading = Reading::Running;
+        (self.unread, self.stored, self.wanted) = (0, 0, 0);
+    }
+
     /// The next thing to be done for this lease, if it is due.
     pub(crate) fn duty(&self, tracker: &Tracker, now: Instant, settings: &Settings) -> Option<Duty> {
         if self.busy || self.retry.as_ref().is_some_and(|retry| now < retry.at) {
@@ -246,18 +260,20 @@ impl Tenure {
         self.busy = true;
     }
 
-    /// The call, sent at `sent_at`, was applied.
-    pub(crate) fn applied(&mut self, duty: &Duty, sent_at: Instant, settings: &Settings) {
+    /// The call, sent at `sent_at`, was applied. What it stored may belong to a generation that is over by now.
+    pub(crate) fn applied(&mut self, duty: &Duty, is_current: bool, sent_at: Instant, settings: &Settings) {
         self.busy = false;
         self.retry = None;
         self.deadline = sent_at + settings.lease_ttl;
         self.renew_at = sent_at + settings.renew_interval;
         let Duty::Save(checkpoint, upto) = duty else { return };
         self.saved_at = sent_at;
-        self.stored = self.stored.max(*upto);
-        match checkpoint {
-            Checkpoint::ShardEnd => self.reading = Reading::EndStored,
-            Checkpoint::Since(_) | Checkpoint::At(_) | Checkpoint::After(_) => self.mark = Mark::Stored,
+        self.mark = Mark::Stored;
+        if is_current {
+            self.stored = self.stored.max(*upto);
+            if *checkpoint == Checkpoint::ShardEnd {
+                self.reading = Reading::EndStored;
+            }
         }
         self.progress.change(|progress| {
             progress.marked = true;
@@ -282,6 +298,10 @@ impl Tenure {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.leave_at.is_some()
+    }
+
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.handed_over
     }
 
     /// Whether it counts among the leases of this instance: nothing is left to be read or settled of one whose end is stored.

@@ -36,6 +36,7 @@ mod pacing;
 mod recreated;
 mod redelivery;
 mod replays;
+mod seeks;
 mod sharing;
 mod stats;
 mod stores;

@@ -1,0 +1,153 @@
+//! Moving a running subscription to another place (A6).
+//!
+//! The coordinator does it between two passes, so no shard is taken, handed over or found gone at the same time, and
+//! nothing depends on the stream being polled.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{StreamExt, stream};
+use tokio::{
+    sync::oneshot,
+    time::{Duration, sleep},
+};
+
+use super::{CALLS_AT_ONCE, Coordinator, candidates::Opening};
+use crate::{
+    error::KinesisError,
+    failure::{FailureKind, ServiceFailure},
+    id::ShardId,
+    ledger::Ledger,
+    lineage::{self, Verdict},
+    pages::pages,
+    position::{Origin, Position},
+    reader::{Reader, since},
+    service::{Placed, ServiceTime},
+};
+
+/// Throttled calls for one iterator, before its shard stays where it is. All shards of an account ask at once.
+const MOST_THROTTLES: u32 = 10;
+
+/// A place to go to, and whom to tell how it went.
+#[derive(Debug)]
+pub(crate) struct Seek {
+    pub(crate) position: Position,
+    pub(crate) done: oneshot::Sender<Result<(), KinesisError>>,
+}
+
+/// A shard that is to be moved, and to where.
+struct Move {
+    ledger: Arc<Ledger>,
+    to: Origin,
+}
+
+impl Coordinator {
+    /// Moves what can be moved at once. What has to be taken first, the next pass opens.
+    pub(super) async fn seek(&mut self, Seek { position, done }: Seek) {
+        let moved = match &position {
+            Position::Sequence(shard, number) => self.seek_one(shard, Origin::At(number.clone())).await,
+            Position::Horizon | Position::Latest | Position::Timestamp(_) => self.seek_all(position).await,
+        };
+        // Nobody waits any more if the future was dropped.
+        let _ = done.send(moved);
+    }
+
+    async fn seek_one(&mut self, shard: &ShardId, to: Origin) -> Result<(), KinesisError> {
+        let ledger = self.ledgers.get(shard).filter(|ledger| ledger.can_move());
+        let (Some(ledger), Some(opening)) = (ledger, &mut self.opening) else {
+            return Err(KinesisError::NotHeld { stream: Arc::clone(&self.hub.stream), shard: shard.clone() });
+        };
+        opening.replay(shard.clone());
+        self.set_out(vec![Move { ledger, to }]).await
+    }
+
+    /// As a forced start does: ended shards are read once more, and a child waits until its parents were.
+    async fn seek_all(&mut self, position: Position) -> Result<(), KinesisError> {
+        let hub = Arc::clone(&self.hub);
+        let rows = hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await;
+        let rows = rows.map_err(|source| KinesisError::Store {
+            stream: Arc::clone(&hub.stream),
+            shard: None,
+            action: "reading the leases",
+            source,
+        })?;
+        self.plan.forced = Some(position);
+        if self.opening.is_none() {
+            // Nothing is read yet: it opens there.
+            return Ok(());
+        }
+        let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
+        let ledgers = self.ledgers.all();
+        let own = ledgers.iter().filter(|ledger| ledger.is_own()).map(|ledger| ledger.shard.clone()).collect();
+        let opening = Opening::after_seek(&self.plan, &self.catalogue, &rows_of_this, &own);
+        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(&rows, &opening), opening.lineage());
+        self.opening = Some(opening);
+        self.set_out(self.moves(&verdicts, ledgers)).await
+    }
+
+    /// Which shards move at once. The others forget where they were: they are opened anew, once it is their turn.
+    fn moves(&self, verdicts: &BTreeMap<ShardId, Verdict>, ledgers: Vec<Arc<Ledger>>) -> Vec<Move> {
+        let mut moves = Vec::new();
+        for ledger in ledgers {
+            let is_ready = matches!(verdicts.get(&ledger.shard), Some(Verdict::Ready { .. }));
+            match self.plan.forced.as_ref().and_then(|position| position.within(&ledger.shard)) {
+                Some(to) if is_ready && ledger.can_move() => moves.push(Move { ledger, to }),
+                _ => ledger.forget(),
+            }
+        }
+        moves
+    }
+
+    /// Fetches the iterators, and moves each shard that gets one.
+    async fn set_out(&mut self, moves: Vec<Move>) -> Result<(), KinesisError> {
+        let this = &*self;
+        let outcomes = stream::iter(moves).map(|Move { ledger, to }| async move {
+            let placed = this.place(&ledger, &to).await;
+            (ledger, to, placed)
+        });
+        let mut failed: Vec<(ShardId, ServiceFailure)> = Vec::new();
+        let mut moment = this.beginning.moment;
+        let mut outcomes = outcomes.buffer_unordered(CALLS_AT_ONCE);
+        while let Some((ledger, to, placed)) = outcomes.next().await {
+            match placed {
+                Ok(placed) => {
+                    moment = moment.max(placed.now.unwrap_or(moment));
+                    this.move_to(ledger, to, placed, moment);
+                }
+                Err(failure) => failed.push((ledger.shard.clone(), failure)),
+            }
+        }
+        drop(outcomes);
+        // What opens at LATEST from now on is not older than this.
+        self.beginning.moment = moment;
+        failed.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let Some((_, source)) = failed.first().cloned() else { return Ok(()) };
+        let shards = failed.into_iter().map(|(shard, _)| shard).collect();
+        Err(KinesisError::Seek { stream: Arc::clone(&self.hub.stream), shards, source })
+    }
+
+    async fn place(&self, ledger: &Ledger, to: &Origin) -> Result<Placed, ServiceFailure> {
+        let mut throttles = 0;
+        loop {
+            match self.hub.service.place(&self.hub.stream, &ledger.shard, to).await {
+                Err(failure) if failure.kind() == FailureKind::Throttled && throttles < MOST_THROTTLES => {
+                    throttles += 1;
+                    sleep(Duration::from_secs(1)).await;
+                }
+                placed => return placed,
+            }
+        }
+    }
+
+    fn move_to(&self, ledger: Arc<Ledger>, to: Origin, placed: Placed, moment: ServiceTime) {
+        let origin = match to {
+            Origin::Latest => since(placed.now.unwrap_or(moment)),
+            origin => origin,
+        };
+        // It is none if the shard was lost meanwhile: whoever takes it next opens it.
+        let Some(opening) = ledger.seek(&origin) else { return };
+        tracing::info!(stream = %self.hub.stream, shard = %ledger.shard, epoch = opening.epoch, ?origin, "the shard is moved");
+        let reader = Reader::new(ledger, opening, origin, self.beginning.retention).at(placed.iterator);
+        // Without a receiver the subscription is gone, and the pages go with it.
+        let _ = self.opened.send(pages(reader));
+    }
+}
