@@ -4,7 +4,8 @@
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it,
 //! - [`seek`]: moving what is being read to another place,
-//! - [`share`]: asking others for theirs, and handing over what others asked for.
+//! - [`share`]: asking others for theirs, and handing over what others asked for,
+//! - [`tip`]: whether everything was read.
 
 use std::{collections::BTreeSet, mem, sync::Arc};
 
@@ -38,6 +39,7 @@ mod candidates;
 mod seek;
 mod share;
 mod take;
+mod tip;
 
 /// Calls on the lease store, and first iterators fetched, at the same time. Both have limits per shard or table, none per
 /// account that this would reach.
@@ -150,6 +152,7 @@ impl Coordinator {
                 _ = hub.life.closing() => return,
                 Some(seek) = self.seeks.recv() => self.seek(seek).await,
                 () = hub.agenda.notified() => self.list_eagerly(),
+                () = hub.rounds.notified() => {}
                 () = sleep_until(next_round.min(self.next_listing)) => {}
             }
             self.pass().await;
@@ -199,7 +202,10 @@ impl Coordinator {
         let candidates = self.candidates(&rows, lists, now);
         let this = &*self;
         stream::iter(candidates).for_each_concurrent(CALLS_AT_ONCE, |candidate| this.take(candidate)).await;
-        self.ask(&rows, now).await;
+        let asks = self.ask(&rows, now).await;
+        if hub.settings.stop_at_tip {
+            hub.inbox.finish(!asks && self.is_done(&rows, now));
+        }
         if lists {
             self.sweep(&rows, now).await;
         }

@@ -42,6 +42,8 @@ pub(crate) struct Hub {
     pub(crate) bell: Bell,
     /// To the coordinator: a shard came to its end, so that its children may start, or is gone. It lists at once.
     pub(crate) agenda: Notify,
+    /// To the coordinator: it looks again at what there is to do, without listing.
+    pub(crate) rounds: Notify,
     /// To everybody: how far the subscription is in its life.
     pub(crate) life: Life,
     /// The service refused a call in a way that makes it doubtful whether the stream is still the same.
@@ -72,6 +74,7 @@ impl Hub {
             inbox: Inbox::default(),
             bell: Bell::default(),
             agenda: Notify::new(),
+            rounds: Notify::new(),
             life: Life::new(),
             doubtful: AtomicBool::new(false),
             awaited: AtomicUsize::new(0),

@@ -47,6 +47,8 @@ struct Contents {
     returned: BTreeMap<(Instant, u64), Returned>,
     arrivals: u64,
     fatal: Option<KinesisError>,
+    /// Nothing more will be read: the subscription ends itself once everything was handed out.
+    finishing: bool,
     ended: bool,
 }
 
@@ -89,6 +91,19 @@ impl Inbox {
             contents.ended = true;
             contents.returned.clear();
         });
+    }
+
+    /// Says whether nothing more will be read, so that the subscription is to end once everything was handed out.
+    pub(crate) fn finish(&self, finishing: bool) {
+        if lock(&self.contents).finishing != finishing {
+            self.change(|contents| contents.finishing = finishing);
+        }
+    }
+
+    /// Whether nothing more will be read and nothing is left in here.
+    pub(crate) fn is_finished(&self) -> bool {
+        let contents = lock(&self.contents);
+        contents.finishing && contents.returned.is_empty() && contents.errors.is_empty()
     }
 
     /// Leaves a record to be handed out again at `due`.

@@ -37,6 +37,8 @@ enum Cursor {
     /// A new iterator has to be fetched.
     Lost,
     At(String),
+    /// Everything there was is read, and more is not asked for.
+    Tip,
     /// The shard has no more records; these are its children, if the service tells them.
     End(Vec<ListedShard>),
 }
@@ -147,6 +149,10 @@ impl Reader {
                     self.ledger.at_end(self.opening.generation, mem::take(children));
                     return None;
                 }
+                Cursor::Tip => {
+                    self.ledger.at_tip(self.opening.generation);
+                    return None;
+                }
                 Cursor::At(iterator) => Some(iterator.clone()),
                 Cursor::Lost => None,
             };
@@ -205,7 +211,12 @@ impl Reader {
         let behind = behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
         self.failures = 0;
         self.ledger.deny(false);
-        self.cursor = next.map_or(Cursor::End(children), Cursor::At);
+        let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());
+        self.cursor = match next {
+            Some(_) if is_at_tip && self.hub.settings.stop_at_tip => Cursor::Tip,
+            Some(iterator) => Cursor::At(iterator),
+            None => Cursor::End(children),
+        };
         self.ledger.count(|counts| {
             counts.reads += 1;
             counts.behind = behind;

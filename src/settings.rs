@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) renew_interval: Duration,
     pub(crate) list_interval: Duration,
     pub(crate) max_leases: usize,
+    pub(crate) stop_at_tip: bool,
 }
 
 impl Settings {
@@ -58,6 +59,7 @@ impl Default for Settings {
             renew_interval: Duration::from_secs(3),
             list_interval: Duration::from_secs(10),
             max_leases: usize::MAX,
+            stop_at_tip: false,
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct SubscriptionStats {
 pub enum ShardState {
     /// Being read.
     Reading,
+    /// Read up to its tip, where [`stop_at_tip`](crate::KinesisStream::stop_at_tip) ends it.
+    AtTip,
     /// Read to its end; some deliveries are unsettled, or `SHARD_END` is not stored yet.
     Ending,
     /// No longer read; what is in flight may still be settled.

@@ -70,6 +70,23 @@ impl KinesisStream {
         self
     }
 
+    /// Ends the stream when everything was read that there is: for replays, backfills and tests. By default it goes on for
+    /// ever.
+    ///
+    /// A shard is done when the service says that it was read up to its tip
+    /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html) is 0), or to its
+    /// end, where its children follow. What comes into it later is not read. The stream ends when all shards that this
+    /// instance reads are done and all their records were handed out, also those that came back; shards of other instances
+    /// are not waited for. It then [closes](crate::Closer::close) by itself: what is in flight may be settled for the
+    /// [`drain_timeout`](Self::drain_timeout).
+    ///
+    /// Settle as you go: the children of a shard that ended begin when all of it is settled, so a program that collects
+    /// everything first waits for ever where the stream was resharded.
+    pub fn stop_at_tip(mut self) -> Self {
+        self.settings.stop_at_tip = true;
+        self
+    }
+
     /// What dropping a delivery without settling it means; [`OnDrop::Redeliver`] by default, because losing records by an
     /// early `?` is worse than reading them twice.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {

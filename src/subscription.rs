@@ -38,8 +38,9 @@ type Item = Result<Delivery, KinesisError>;
 ///   of one read come one after the other, then those of whichever shard is ready.
 /// - **An error** is news, not the end: [`KinesisError::class`] says whether the library deals with it already.
 ///   [`tolerant`](Self::tolerant) leaves out the ones that it does deal with.
-/// - **The end** comes when the subscription was closed, the broker was shut down, or after an error of class
-///   [`Fatal`](ErrorClass::Fatal). A subscription that holds no shard at the moment is pending, not ended.
+/// - **The end** comes when the subscription was closed, the broker was shut down, after an error of class
+///   [`Fatal`](ErrorClass::Fatal), or when everything was read, if [`stop_at_tip`](crate::KinesisStream::stop_at_tip) asks
+///   for that. A subscription that holds no shard at the moment is pending, not ended.
 ///
 /// Reading runs ahead by one page for each shard and slows down with the user. Neither leases nor checkpoints depend on
 /// the stream being polled.
@@ -135,6 +136,10 @@ impl Subscription {
             }
             if let Poll::Ready(page) = self.poll_page(cx) {
                 self.current = Some(page);
+                continue;
+            }
+            if self.shards.is_empty() && self.hub.inbox.is_finished() {
+                self.hub.wind_down(self.hub.settings.drain_timeout);
                 continue;
             }
             self.hub.inbox.register(cx.waker());

@@ -43,6 +43,7 @@ struct Move {
 impl Coordinator {
     /// Moves what can be moved at once. What has to be taken first, the next pass opens.
     pub(super) async fn seek(&mut self, Seek { position, done }: Seek) {
+        self.hub.inbox.finish(false);
         let moved = match &position {
             Position::Sequence(shard, number) => self.seek_one(shard, Origin::At(number.clone())).await,
             Position::Horizon | Position::Latest | Position::Timestamp(_) => self.seek_all(position).await,

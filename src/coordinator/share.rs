@@ -1,7 +1,7 @@
 //! Asking others for their leases, and handing over what others asked for (E5).
 
 use futures::{StreamExt, stream};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
@@ -23,13 +23,14 @@ impl Coordinator {
         }
     }
 
-    /// Asks for the leases of others that this instance should have for the fleet to be even.
-    pub(super) async fn ask(&self, rows: &[Lease], now: Instant) {
+    /// Asks for the leases of others that this instance should have for the fleet to be even. Whether there were any.
+    pub(super) async fn ask(&self, rows: &[Lease], now: Instant) -> bool {
         let hub = &self.hub;
         let own = self.ledgers.all().iter().filter(|ledger| ledger.counts()).count();
         let stakes: Vec<Stake<'_>> = rows.iter().filter_map(|row| self.stake(row, now)).collect();
         let given = stakes.iter().filter(|stake| *stake.holder == *hub.owner && stake.claim != Claim::None).count();
         let wanted = wanted(&hub.owner, own - given.min(own), hub.settings.max_leases, &stakes);
+        let asks = !wanted.is_empty();
         let asked = rows.iter().filter(|row| wanted.contains(&&row.key.shard));
         let calls = asked.map(|row| async move {
             let shard = &row.key.shard;
@@ -43,6 +44,7 @@ impl Coordinator {
             }
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;
+        asks
     }
 
     /// What a row says about who holds its shard, or is about to. This instance knows its own better, apart from those that
@@ -53,7 +55,7 @@ impl Coordinator {
         if row.is_ended() || !self.is_of_this_stream(row) || self.witness.has_stood(shard, settings.lease_ttl, now) {
             return None;
         }
-        let patience = settings.drain_timeout + settings.lease_ttl;
+        let patience = self.patience();
         match (row.owner.as_deref(), row.wanted_by.as_deref()) {
             (Some(holder), Some(heir)) if heir == me && self.requests.ran_out(shard, patience, now) => {
                 Some(Stake { shard, holder, claim: Claim::Ignored })
@@ -63,5 +65,10 @@ impl Coordinator {
             (None, Some(heir)) => (heir != me).then_some(Stake { shard, holder: heir, claim: Claim::By(heir) }),
             (None, None) => None,
         }
+    }
+
+    /// How long the holder of a shard has to let it go after it was asked: what is in flight there may be settled meanwhile.
+    pub(super) fn patience(&self) -> Duration {
+        self.hub.settings.drain_timeout + self.hub.settings.lease_ttl
     }
 }

@@ -136,6 +136,11 @@ impl Ledger {
         self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_at_end))
     }
 
+    /// Whether the shard is held and nothing more of it is read.
+    pub(crate) fn is_at_tip(&self) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_at_tip))
+    }
+
     /// Whether the service said that there is no such shard.
     pub(crate) fn is_denied(&self) -> bool {
         self.write(|state| state.denied)
@@ -152,7 +157,7 @@ impl Ledger {
 
     /// Whether the shard is being read under a lease that is to stay.
     pub(crate) fn can_move(&self) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(|tenure| tenure.counts() && !tenure.is_leaving()))
+        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::can_move))
     }
 
     /// Whether this instance reads or has read the shard, and it is not another one's by now.
@@ -166,7 +171,7 @@ impl Ledger {
     /// Begins a new generation at another place, under the same lease. None if the shard can no longer be moved.
     pub(crate) fn seek(&self, origin: &Origin) -> Option<Opening> {
         let opening = self.write(|state| {
-            let tenure = state.tenure.as_mut().filter(|tenure| tenure.counts() && !tenure.is_leaving())?;
+            let tenure = state.tenure.as_mut().filter(|tenure| tenure.can_move())?;
             tenure.seek();
             let (epoch, stop) = (tenure.held.epoch, tenure.stop.clone());
             let over = state.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
@@ -323,6 +328,7 @@ impl State {
         match &self.tenure {
             Some(tenure) if tenure.is_leaving() => ShardState::Draining,
             Some(tenure) if tenure.is_at_end() => ShardState::Ending,
+            Some(tenure) if tenure.is_at_tip() => ShardState::AtTip,
             Some(_) => ShardState::Reading,
             None if matches!(self.counts.checkpoint, Some((Checkpoint::ShardEnd, _))) => ShardState::Ended,
             None if self.elsewhere.is_some() => ShardState::Elsewhere,

@@ -57,6 +57,16 @@ impl Ledger {
         });
     }
 
+    /// Enters that the shard was read up to its tip, and no more of it will be.
+    pub(crate) fn at_tip(&self, generation: u64) {
+        self.write(|state| {
+            if let Some(tenure) = state.current(generation) {
+                tenure.at_tip();
+            }
+        });
+        self.hub.rounds.notify_one();
+    }
+
     /// Enters whether the service denies that there is such a shard.
     pub(crate) fn deny(&self, denied: bool) {
         self.write(|state| state.denied = denied);

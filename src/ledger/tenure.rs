@@ -31,6 +31,8 @@ pub(crate) struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Running,
+    /// Everything was read that there was, and more is not asked for.
+    AtTip,
     /// The service has no more records. Some may still wait to be handed out.
     AtEnd,
     /// `SHARD_END` is in the row.
@@ -151,6 +153,13 @@ impl Tenure {
     pub(crate) fn at_end(&mut self) {
         if self.leave_at.is_none() {
             self.reading = Reading::AtEnd;
+        }
+    }
+
+    /// Nothing more is read, though there may be more to come.
+    pub(crate) fn at_tip(&mut self) {
+        if self.leave_at.is_none() {
+            self.reading = Reading::AtTip;
         }
     }
 
@@ -304,9 +313,18 @@ impl Tenure {
         self.handed_over
     }
 
-    /// Whether it counts among the leases of this instance: nothing is left to be read or settled of one whose end is stored.
+    /// Whether it counts among the leases of this instance: nothing is left to be read at the tip or the end.
     pub(crate) fn counts(&self) -> bool {
-        self.reading != Reading::EndStored
+        matches!(self.reading, Reading::Running | Reading::AtEnd)
+    }
+
+    /// Whether the shard can still be moved to another place: its end is not stored, and the lease is to stay.
+    pub(crate) fn can_move(&self) -> bool {
+        self.reading != Reading::EndStored && self.leave_at.is_none()
+    }
+
+    pub(crate) fn is_at_tip(&self) -> bool {
+        self.reading == Reading::AtTip
     }
 
     /// Past it another instance may hold the shard.
@@ -315,7 +333,7 @@ impl Tenure {
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
-        self.reading != Reading::Running
+        matches!(self.reading, Reading::AtEnd | Reading::EndStored)
     }
 
     fn is_drained(&self, tracker: &Tracker) -> bool {

@@ -287,7 +287,8 @@ impl Kinesis {
             let index = index.max(*trimmed);
             let upto = records.len().min(index + usize::try_from(limit).unwrap());
             let more = upto < records.len();
-            let behind = records.get(upto).and_then(|record| record.arrived_at).map_or(0, |at| self.millis() - at);
+            let behind =
+                records.get(upto).and_then(|record| record.arrived_at).map_or(0, |at| (self.millis() - at).max(1));
             let next = Place { index: Some(upto), ..place.clone() };
             let children = state.shards.iter().filter(|(_, shard)| shard.parents.contains(&place.shard)).map(listed);
             let ends = *closed && !more;

@@ -41,4 +41,5 @@ mod sharing;
 mod stats;
 mod stores;
 mod storm;
+mod tips;
 mod tokens;

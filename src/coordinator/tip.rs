@@ -1,0 +1,44 @@
+//! Whether everything was read that there is, where the descriptor asks to stop then.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::Coordinator;
+use crate::{
+    id::ShardId,
+    lease::Lease,
+    lineage::{self, Verdict},
+};
+
+impl Coordinator {
+    /// Whether nothing is still to come that this instance is to read.
+    pub(super) fn is_done(&self, rows: &[Lease], now: Instant) -> bool {
+        let Some(opening) = &self.opening else { return false };
+        if self.lacks_children() || rows.iter().any(|row| self.is_coming(row, now)) {
+            return false;
+        }
+        let rows_by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
+        let is_elsewhere = |shard: &ShardId| rows_by_shard.get(shard).is_some_and(|row| self.is_elsewhere(row, now));
+        let is_at_tip = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.is_at_tip());
+        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
+        verdicts.iter().all(|(shard, verdict)| match verdict {
+            Verdict::Done | Verdict::PassedOver => true,
+            Verdict::Ready { .. } => is_at_tip(shard) || is_elsewhere(shard),
+            Verdict::Waits(parents) => parents.iter().all(is_elsewhere),
+        })
+    }
+
+    /// Whether another instance reads the shard.
+    fn is_elsewhere(&self, row: &Lease, now: Instant) -> bool {
+        row.owner.as_ref().is_some_and(|owner| *owner != self.hub.owner)
+            && !self.witness.has_stood(&row.key.shard, self.hub.settings.lease_ttl, now)
+    }
+
+    /// Whether another instance is about to hand the shard over to this one.
+    fn is_coming(&self, row: &Lease, now: Instant) -> bool {
+        row.wanted_by.as_ref() == Some(&self.hub.owner)
+            && self.is_elsewhere(row, now)
+            && !self.requests.ran_out(&row.key.shard, self.patience(), now)
+    }
+}
