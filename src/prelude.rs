@@ -30,7 +30,7 @@ use tokio_stream::adapters::ChunksTimeout;
 
 pub use crate::{
     Commit, Delivery, ErrorClass, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, OnDrop, Outgoing,
-    Subscription, commit_all,
+    Seeker, Subscription, commit_all,
 };
 
 /// The adapter of tokio-stream that the combinators of futures lack.
