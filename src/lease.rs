@@ -5,6 +5,7 @@
 //! instance that was overtaken are refused, however late they arrive.
 //!
 //! - [`MemoryLeaseStore`] keeps leases in this process; they end with it.
+//! - `EmbeddedLeaseStore` keeps them in a file of this host. Behind the feature `embedded`.
 
 use std::{fmt, sync::Arc};
 
@@ -14,8 +15,12 @@ use crate::{failure::StoreError, id::ShardId, position::Checkpoint};
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+#[cfg(feature = "embedded")]
+mod embedded;
 mod memory;
 
+#[cfg(feature = "embedded")]
+pub use self::embedded::EmbeddedLeaseStore;
 pub use self::memory::MemoryLeaseStore;
 
 /// The consumer, stream and shard that a lease belongs to. Cheap to clone.

@@ -70,11 +70,13 @@
 //! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
 //! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
 //! | [`Publisher`], [`Outgoing`] | putting records into a stream |
-//! | [`LeaseStore`], [`MemoryLeaseStore`] | where leases and checkpoints are kept |
+//! | [`LeaseStore`], [`MemoryLeaseStore`], `EmbeddedLeaseStore` | where leases and checkpoints are kept |
 //! | [`prelude`] | what a pipeline needs, in one import |
 //!
 //! # Features
 //!
+//! - `embedded`: `EmbeddedLeaseStore`, leases in a file of this host, for one instance without DynamoDB. Off by default: it
+//!   brings the database redb.
 //! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
 //!   default.
 
@@ -127,6 +129,8 @@ mod subscription;
 mod token;
 mod witness;
 
+#[cfg(feature = "embedded")]
+pub use crate::lease::EmbeddedLeaseStore;
 #[cfg(any(test, feature = "contract"))]
 pub use crate::lease::contract;
 pub use crate::{
