@@ -119,7 +119,8 @@ impl KinesisBroker {
     }
 
     /// Where leases and checkpoints are kept. By default in this process's memory, so they end with it: a start then
-    /// begins at the initial position again, and instances do not share the shards.
+    /// begins at the initial position again, and instances do not share the shards. For one instance that is to go on where
+    /// it was there is `EmbeddedLeaseStore`, behind the feature `embedded`.
     pub fn lease_store(mut self, store: impl LeaseStore) -> Self {
         self.store = Arc::new(store);
         self

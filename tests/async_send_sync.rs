@@ -5,11 +5,11 @@ use std::{error::Error, fmt::Debug, sync::Arc};
 use bytes::Bytes;
 use futures::Stream;
 use kinesis_stream::{
-    Acker, Action, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery, ErrorClass, FailureKind,
-    Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
-    LeaseToken, MemoryLeaseStore, OnDrop, OpenShard, Outgoing, Published, Publisher, Record, Seen, SequenceNumber,
-    ServiceFailure, ShardId, ShardState, ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take,
-    Tolerant, TryMapError, Write, commit_all,
+    Acker, Action, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery, EmbeddedLeaseStore,
+    ErrorClass, FailureKind, Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease,
+    LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop, OpenShard, Outgoing, Published, Publisher, Record,
+    Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats, StatsHandle, StoreError, Subscription,
+    SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
 };
 
 fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -46,7 +46,7 @@ fn every_type_may_go_to_another_thread() {
     cloned::<(Record, Headers, ShardId, SequenceNumber, Outgoing, Published)>();
     cloned::<(Lease, LeaseKey, Held, Take, Seen, Write, Write<Lease>, Checkpoint)>();
     cloned::<(KinesisError, ErrorClass, ServiceFailure, FailureKind, Action, StoreError)>();
-    cloned::<(MemoryLeaseStore, Arc<dyn LeaseStore>)>();
+    cloned::<(MemoryLeaseStore, EmbeddedLeaseStore, Arc<dyn LeaseStore>)>();
 }
 
 // X3

@@ -2,42 +2,54 @@
 //!
 //! `cargo run --example earthquakes` needs nothing else: it starts a Kinesis in this process, publishes 1,707 events
 //! into a stream of four shards, reads them as one stream, and checks that every event arrived, in order within its
-//! seismic network. `--restart-after N` drops the subscription again and again on the way; `--stream`, `--endpoint` and
+//! seismic network. `--restart-after N` drops the subscription again and again on the way; `--kill-after N` has the
+//! consumer in a process of its own, with its leases in a file, and kills that process; `--stream`, `--endpoint` and
 //! `--region` lead to a Kinesis elsewhere. The exit code is not 0 if a promise was broken.
 
-use std::{future::pending, num::NonZeroUsize, process::ExitCode, sync::Arc, time::Duration};
+use std::{fs, process::ExitCode, sync::Arc};
 
 use clap::Parser;
-use kinesis_stream::{CloseReport, ConnectedKinesisBroker, ShardStats, StatsHandle, prelude::*};
+use kinesis_stream::{ConnectedKinesisBroker, prelude::*};
 use kinesis_stream_support::{Emulator, unique};
-use tokio::{
-    select, signal,
-    time::{Instant, sleep},
-};
+use tokio::{signal, sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 mod archive;
+mod books;
+mod consumer;
 mod failure;
+mod kills;
+mod news;
 mod options;
 mod producer;
 mod progress;
 mod quake;
+mod restarts;
 mod summary;
 
-use crate::{archive::Archive, failure::Failure, options::Options, progress::Counts, quake::Quake, summary::Summary};
-
-/// When nothing has arrived for so long, what is missing is lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::{
+    archive::Archive,
+    books::Books,
+    failure::Failure,
+    options::Options,
+    progress::Counts,
+    summary::{Consumed, Summary},
+};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
     options.log();
-    match run(&options).await {
-        Ok(summary) => {
+    let done = match &options.consume {
+        Some(run) => consume(&options, run).await,
+        None => run(&options).await.map(|summary| {
             println!("{summary}");
-            if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
+            summary.is_good()
+        }),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
             eprintln!("error: {failure}");
             ExitCode::FAILURE
@@ -45,149 +57,100 @@ async fn main() -> ExitCode {
     }
 }
 
+/// The consumer that gets killed.
+async fn consume(options: &Options, run: &str) -> Result<bool, Failure> {
+    let broker = options.broker(None)?.connect().await?;
+    let done = kills::consume(&broker, options, run, &interrupted()).await;
+    broker.shutdown().await;
+    done
+}
+
 async fn run(options: &Options) -> Result<Summary, Failure> {
     let emulator = options.is_embedded().then(Emulator::start);
-    let broker = options.broker(emulator.as_ref()).connect().await?;
     let counts = Arc::new(Counts::new());
-    let archive = Arc::new(Archive::create(&options.out(), Arc::clone(&counts))?);
+    let books = Arc::new(Books::new(Arc::clone(&counts)));
+    let entered = Arc::clone(&books);
+    let archive = Arc::new(Archive::create(&options.out(), move |news| entered.enter(news))?);
     let interrupted = interrupted();
-    let run = Arc::from(unique("run"));
-    let job = Job { broker, options, archive: Arc::clone(&archive), run, interrupted: interrupted.clone() };
+    let run =
+        Run { options, emulator, id: Arc::from(unique("run")), counts: &counts, books: &books, archive: &archive };
 
     let begun = Instant::now();
-    let subscription = job.subscribe().await?;
-    let publisher = job.broker.publisher();
-    let publishing = producer::publish(&publisher, options.stream(), &job.run, &counts);
-    // A producer that is interrupted has done what it was asked to.
-    let publishing = async { interrupted.run_until_cancelled(publishing).await.unwrap_or(Ok(())) };
-    let done = progress::shown(&counts, future::try_join(publishing, job.consume(subscription))).await;
-    let took = begun.elapsed();
-
-    job.broker.shutdown().await;
-    let ((), Consumed { report, restarts }) = done?;
-    let interrupted = interrupted.is_cancelled();
+    let consumed = match options.kill_after {
+        Some(kill_after) => run.with_kills(kill_after.get(), &interrupted).await?,
+        None => run.in_this_process(&interrupted).await?,
+    };
     Ok(Summary {
         networks: summary::networks(&archive.written()?),
+        took: begun.elapsed(),
+        interrupted: interrupted.is_cancelled(),
         archive,
+        books,
         counts,
-        report,
-        restarts,
-        took,
-        interrupted,
+        consumed,
     })
 }
 
-/// What is to be done, and with what.
-struct Job<'a> {
-    broker: ConnectedKinesisBroker,
+/// What both ways to run it have in common.
+struct Run<'a> {
     options: &'a Options,
-    archive: Arc<Archive>,
+    emulator: Option<Emulator>,
     /// Names the records of this run: there may be others in the stream.
-    run: Arc<str>,
-    interrupted: CancellationToken,
+    id: Arc<str>,
+    counts: &'a Arc<Counts>,
+    books: &'a Books,
+    archive: &'a Arc<Archive>,
 }
 
-/// How a subscription ended.
-enum Ended {
-    /// In good order.
-    Closed(CloseReport),
-    /// It was dropped in the middle of its work.
-    Dropped,
-}
-
-struct Consumed {
-    report: CloseReport,
-    restarts: usize,
-}
-
-impl Job<'_> {
-    async fn subscribe(&self) -> Result<Subscription, KinesisError> {
-        self.broker.subscribe(self.options.descriptor()).await
-    }
-
-    /// Consumes until every event is settled, over as many subscriptions as that takes. The leases stay with the broker,
-    /// so each goes on where the one before it had come to.
-    async fn consume(&self, mut subscription: Subscription) -> Result<Consumed, Failure> {
-        let mut restarts = 0;
-        loop {
-            match self.archive_all(subscription).await? {
-                Ended::Closed(report) => return Ok(Consumed { report, restarts }),
-                Ended::Dropped => self.archive.dropped(),
-            }
-            restarts += 1;
-            subscription = self.subscribe().await?;
-        }
-    }
-
-    /// The pipeline: decode, append, commit.
-    async fn archive_all(&self, subscription: Subscription) -> Result<Ended, Failure> {
-        let (file, books) = (Arc::clone(&self.archive), Arc::clone(&self.archive));
-        let run = Arc::clone(&self.run);
-        let (closer, stats) = (subscription.closer(), subscription.stats_handle());
-        let pipeline = subscription
-            .tolerant()
-            // Up to 64 events are worked on at a time, and leave in the order in which they came.
-            .map(move |delivery| {
-                let run = Arc::clone(&run);
-                async move { decode(delivery?, &run) }
-            })
-            .buffered(64)
-            .try_filter_map(future::ok)
-            // What is there by now, 64 events at most, is one append. They go one after the other, so that the file has
-            // the order of the shards.
-            .try_ready_chunks(64)
-            .map_err(|failed| failed.1)
-            .and_then(move |quakes| Arc::clone(&file).append(quakes))
-            .map_ok(|quakes| stream::iter(quakes).map(Ok))
-            .try_flatten()
-            // Commits that wait together share one write to the lease table.
-            .map_ok(move |quake| Arc::clone(&books).settle(quake))
-            .try_buffer_unordered(64)
-            .try_for_each(future::ok);
-        let closing = async {
-            select! {
-                () = self.archive.complete().then(|()| caught_up(&stats)) => {}
-                () = self.archive.idle(PATIENCE) => {}
-                () = self.interrupted.cancelled() => {}
-            }
-            Ok(closer.close().await)
+impl Run<'_> {
+    async fn in_this_process(&self, interrupted: &CancellationToken) -> Result<Consumed, Failure> {
+        let broker = self.options.broker(self.emulator.as_ref())?.connect().await?;
+        let job = restarts::Job {
+            broker: &broker,
+            options: self.options,
+            archive: self.archive,
+            books: self.books,
+            run: &self.id,
+            interrupted,
         };
-        select! {
-            biased;
-            ended = future::try_join(pipeline, closing) => ended.map(|((), report)| Ended::Closed(report)),
-            () = self.restart(self.options.restart_after) => Ok(Ended::Dropped),
-        }
+        let subscription = job.subscribe().await?;
+        let work = future::try_join(self.publish(&broker, interrupted), job.consume(subscription));
+        let done = progress::shown(self.counts, work).await;
+        broker.shutdown().await;
+        done.map(|((), consumed)| consumed)
     }
 
-    /// Waits until this subscription has settled its share.
-    async fn restart(&self, after: Option<NonZeroUsize>) {
-        let Some(after) = after else { return pending().await };
-        self.archive.settled_since_start(after.get()).await;
-        if self.interrupted.is_cancelled() {
-            pending::<()>().await;
+    async fn with_kills(&self, kill_after: usize, interrupted: &CancellationToken) -> Result<Consumed, Failure> {
+        let broker = self.options.producer(self.emulator.as_ref()).connect().await?;
+        let (ready, leases) = (Notify::new(), self.options.leases_of_consumer());
+        let job = kills::Job {
+            options: self.options,
+            endpoint: self.options.endpoint(self.emulator.as_ref()),
+            archive: self.archive,
+            books: self.books,
+            leases: leases.clone(),
+            run: &self.id,
+            ready: &ready,
+            interrupted,
+        };
+        let publishing = async {
+            interrupted.run_until_cancelled(ready.notified()).await;
+            self.publish(&broker, interrupted).await
+        };
+        let done = progress::shown(self.counts, future::try_join(publishing, job.consume(kill_after))).await;
+        broker.shutdown().await;
+        if self.options.leases.is_none() {
+            // It is of no more use, and if it cannot be removed it lies among other temporary files.
+            let _ = fs::remove_file(leases);
         }
+        done.map(|((), consumed)| consumed)
     }
-}
 
-/// The event in a record; none in a record of another run, which is acknowledged and left alone.
-fn decode(delivery: Delivery, run: &str) -> Result<Option<Delivery<Quake>>, Failure> {
-    if delivery.headers().get(producer::RUN).is_none_or(|value| value != run) {
-        delivery.ack();
-        return Ok(None);
-    }
-    Ok(Some(delivery.try_map(|json| Quake::parse(json)).map_err(Box::new)?))
-}
-
-/// Waits until every shard is read up to its tip and everything from it is settled. After a restart it takes that to
-/// know whether records come again.
-async fn caught_up(stats: &StatsHandle) {
-    let done = |shard: &ShardStats| shard.behind == Some(Duration::ZERO) && shard.in_flight == 0;
-    loop {
-        let now = stats.snapshot();
-        if now.bytes_held == 0 && now.shards.iter().all(done) {
-            return;
-        }
-        sleep(Duration::from_millis(20)).await;
+    /// A producer that is interrupted has done what it was asked to.
+    async fn publish(&self, broker: &ConnectedKinesisBroker, interrupted: &CancellationToken) -> Result<(), Failure> {
+        let publisher = broker.publisher();
+        let publishing = producer::publish(&publisher, self.options.stream(), &self.id, self.counts);
+        interrupted.run_until_cancelled(publishing).await.unwrap_or(Ok(()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{env, num::NonZeroUsize, path::PathBuf, process, time::Duration};
 
 use clap::Parser;
-use kinesis_stream::prelude::*;
+use kinesis_stream::{EmbeddedLeaseStore, StoreError, prelude::*};
 use kinesis_stream_support::Emulator;
 use tracing_subscriber::EnvFilter;
 
@@ -22,6 +22,14 @@ pub(crate) struct Options {
     /// Drop the subscription whenever it has settled so many records, and subscribe again
     #[arg(long, value_name = "N")]
     pub(crate) restart_after: Option<NonZeroUsize>,
+    /// Consume in a process of its own, kill it whenever it has settled so many records, and start another
+    #[arg(long, value_name = "N", conflicts_with = "restart_after")]
+    pub(crate) kill_after: Option<NonZeroUsize>,
+    /// Keep leases and checkpoints in this file: a run that was killed goes on where it was
+    ///
+    /// By default they are in memory; with `--kill-after`, in a file for the time of the run.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) leases: Option<PathBuf>,
     /// The name of the stream [default: earthquakes]
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
@@ -30,7 +38,10 @@ pub(crate) struct Options {
     endpoint: Option<String>,
     /// The AWS region
     #[arg(long, value_name = "REGION")]
-    region: Option<String>,
+    pub(crate) region: Option<String>,
+    /// Consume the records of this run, as the process that gets killed
+    #[arg(long, value_name = "RUN", hide = true, requires = "leases", requires = "out")]
+    pub(crate) consume: Option<String>,
 }
 
 impl Options {
@@ -47,9 +58,30 @@ impl Options {
         self.out.clone().unwrap_or_else(default)
     }
 
-    pub(crate) fn broker(&self, emulator: Option<&Emulator>) -> KinesisBroker {
+    /// The leases of a consumer that gets killed.
+    pub(crate) fn leases_of_consumer(&self) -> PathBuf {
+        let default = || env::temp_dir().join(format!("earthquakes-{}.redb", process::id()));
+        self.leases.clone().unwrap_or_else(default)
+    }
+
+    pub(crate) fn endpoint(&self, emulator: Option<&Emulator>) -> Option<String> {
+        emulator.map(|emulator| emulator.endpoint()).or_else(|| self.endpoint.clone())
+    }
+
+    /// One that consumes.
+    pub(crate) fn broker(&self, emulator: Option<&Emulator>) -> Result<KinesisBroker, StoreError> {
+        let broker = self.producer(emulator);
+        Ok(match &self.leases {
+            // One process has the file, so the id is its own, and the next one takes its leases back at once.
+            Some(leases) => broker.lease_store(EmbeddedLeaseStore::open(leases)?).owner_id("earthquakes"),
+            None => broker,
+        })
+    }
+
+    /// One that needs no leases.
+    pub(crate) fn producer(&self, emulator: Option<&Emulator>) -> KinesisBroker {
         let mut broker = KinesisBroker::new();
-        if let Some(endpoint) = emulator.map(|emulator| emulator.endpoint()).or_else(|| self.endpoint.clone()) {
+        if let Some(endpoint) = self.endpoint(emulator) {
             if endpoint.starts_with("http://") {
                 broker = broker.test_credentials();
             }

@@ -10,7 +10,7 @@ use std::{
 use kinesis_stream::CloseReport;
 use kinesis_stream_support::earthquakes;
 
-use crate::{archive::Archive, progress::Counts, quake::Quake};
+use crate::{archive::Archive, books::Books, progress::Counts, quake::Quake};
 
 /// The events of one network: those that were to come, and those that came.
 #[derive(Debug, Default)]
@@ -30,16 +30,16 @@ impl Network {
 }
 
 /// Sorts what the file holds by network.
-pub(crate) fn networks(written: &str) -> BTreeMap<String, Network> {
+pub(crate) fn networks(written: &[Quake]) -> BTreeMap<String, Network> {
     let mut networks: BTreeMap<String, Network> = BTreeMap::new();
     for quake in earthquakes::EVENTS.lines().filter_map(|line| Quake::parse(line.as_bytes()).ok()) {
         networks.entry(quake.network).or_default().events.push(quake.id);
     }
     let mut seen = HashSet::new();
-    for quake in written.lines().filter_map(|line| Quake::parse(line.as_bytes()).ok()) {
-        let network = networks.entry(quake.network).or_default();
-        if seen.insert(quake.id.clone()) {
-            network.arrived.push(quake.id);
+    for quake in written {
+        let network = networks.entry(quake.network.clone()).or_default();
+        if seen.insert(&quake.id) {
+            network.arrived.push(quake.id.clone());
         } else {
             network.repeats += 1;
         }
@@ -47,14 +47,36 @@ pub(crate) fn networks(written: &str) -> BTreeMap<String, Network> {
     networks
 }
 
+/// How consuming ended.
+#[derive(Debug)]
+pub(crate) struct Consumed {
+    /// How often the consumer was stopped on the way, and how.
+    stops: (usize, &'static str),
+    /// What was not in good order in the end.
+    left: Option<String>,
+}
+
+impl Consumed {
+    /// The subscription was closed.
+    pub(crate) fn closed(report: &CloseReport, restarts: usize) -> Self {
+        let left = (!report.is_clean()).then(|| format!("closing left something behind: {report:?}"));
+        Self { stops: (restarts, "restarts"), left }
+    }
+
+    /// The process of the consumer closed its subscription.
+    pub(crate) fn exited(kills: usize) -> Self {
+        Self { stops: (kills, "kills"), left: None }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) archive: Arc<Archive>,
+    pub(crate) books: Arc<Books>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) report: CloseReport,
-    pub(crate) restarts: usize,
+    pub(crate) consumed: Consumed,
     pub(crate) took: Duration,
     pub(crate) interrupted: bool,
 }
@@ -72,7 +94,7 @@ impl Summary {
     /// The promises that were broken, in words.
     fn violations(&self) -> Vec<String> {
         let mut violations = Vec::new();
-        let tally = self.archive.tally();
+        let tally = self.books.tally();
         let missing =
             self.sum(|network| network.events.len()).saturating_sub(self.sum(|network| network.arrived.len()));
         if missing > 0 && !self.interrupted {
@@ -87,16 +109,14 @@ impl Summary {
         if tally.repeats != self.sum(|network| network.repeats) {
             violations.push(format!("{} repeats were noted, and the file holds another number", tally.repeats));
         }
-        if !self.report.is_clean() {
-            violations.push(format!("closing left something behind: {:?}", self.report));
-        }
+        violations.extend(self.consumed.left.clone());
         violations
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tally = self.archive.tally();
+        let tally = self.books.tally();
         writeln!(f, "\nnetwork  events  arrived  repeats  order")?;
         for (name, network) in &self.networks {
             let (events, arrived) = (network.events.len(), network.arrived.len());
@@ -113,10 +133,11 @@ impl fmt::Display for Summary {
             self.took.as_secs_f64(),
             self.archive.path().display()
         )?;
+        let (stops, how) = self.consumed.stops;
         writeln!(
             f,
-            "{} restarts, with {} records written and not settled yet, of which {} came again",
-            self.restarts, tally.returned, tally.repeats
+            "{stops} {how}, with {} records written and not settled yet, of which {} came again",
+            tally.returned, tally.repeats
         )?;
         for violation in self.violations() {
             writeln!(f, "BROKEN: {violation}")?;

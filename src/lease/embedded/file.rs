@@ -25,9 +25,6 @@ const VERSION: u64 = 1;
 /// A thousand rows are a quarter of this.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
-/// Renewals alone are on the disk after so many groups at the latest: until then the database keeps what they replaced.
-pub(super) const GROUPS_IN_MEMORY: u32 = 100;
-
 /// When a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
@@ -46,7 +43,6 @@ pub(super) struct LeaseFile {
     source: Source,
     /// None after a failure: a database that failed once answers nothing any more, and is opened anew.
     database: Option<Database>,
-    groups_in_memory: u32,
 }
 
 impl LeaseFile {
@@ -59,7 +55,7 @@ impl LeaseFile {
 
     /// Opens what a source has.
     pub(super) fn over(path: PathBuf, source: Source) -> Result<Self, StoreError> {
-        let mut file = Self { path, source, database: None, groups_in_memory: 0 };
+        let mut file = Self { path, source, database: None };
         file.database = Some(file.opened(Opening::First)?);
         Ok(file)
     }
@@ -81,15 +77,7 @@ impl LeaseFile {
             Some(database) => database,
             None => self.opened(Opening::Again)?,
         };
-        let full = self.groups_in_memory >= GROUPS_IN_MEMORY;
-        let transaction = move || transaction(&database, calls, full).map(|durability| (database, durability));
-        let (database, durability) = self.guarded(transaction)?;
-        self.database = Some(database);
-        match durability {
-            Some(Durability::Immediate) => self.groups_in_memory = 0,
-            Some(_) => self.groups_in_memory += 1,
-            None => {}
-        }
+        self.database = Some(self.guarded(move || transaction(&database, calls).map(|()| database))?);
         Ok(())
     }
 
@@ -184,31 +172,22 @@ fn prepare(database: &Database) -> Result<Found, redb::Error> {
     Ok(Found::Ours)
 }
 
-/// Does these calls and commits what they wrote; says how, if they wrote anything.
+/// Does these calls, and commits what they wrote.
 ///
 /// Renewals alone need not be on the disk. What a crash takes back is the counter of rows, and everybody who saw it move
 /// was in this process, which alone has the file open, and is gone with it.
-fn transaction(
-    database: &Database,
-    calls: &mut [Box<dyn Call>],
-    full: bool,
-) -> Result<Option<Durability>, redb::Error> {
+fn transaction(database: &Database, calls: &mut [Box<dyn Call>]) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     let mut rows = Rows::new(transaction.open_table(LEASES)?);
     for call in calls {
         call.run(&mut rows)?;
     }
-    let durability = match rows.need() {
-        Need::Nothing => None,
-        Need::InTime if !full => Some(Durability::None),
-        Need::InTime | Need::Now => Some(Durability::Immediate),
-    };
+    let need = rows.need();
     drop(rows);
-    let Some(durability) = durability else {
-        transaction.abort()?;
-        return Ok(None);
-    };
-    transaction.set_durability(durability)?;
-    transaction.commit()?;
-    Ok(Some(durability))
+    match need {
+        Need::Nothing => return Ok(transaction.abort()?),
+        Need::InTime => transaction.set_durability(Durability::None)?,
+        Need::Now => transaction.set_durability(Durability::Immediate)?,
+    }
+    Ok(transaction.commit()?)
 }

@@ -83,14 +83,14 @@ fn field(row: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
 }
 
 /// The row in these bytes.
-pub(super) fn decode(key: LeaseKey, mut row: &[u8]) -> Result<Lease, Unreadable> {
+pub(super) fn decode(key: &LeaseKey, mut row: &[u8]) -> Result<Lease, Unreadable> {
     match row.try_get_u8() {
         Ok(VERSION) => {}
         Ok(version) if version > VERSION => return Err(Unreadable::Newer(version)),
         _ => return Err(Unreadable::Damaged),
     }
     let mut lease = Lease {
-        key,
+        key: key.clone(),
         owner: None,
         epoch: 0,
         counter: 0,
@@ -184,13 +184,13 @@ mod tests {
                 stream_created: numbers.2,
                 wanted_by: names.1.map(Into::into),
             };
-            prop_assert_eq!(decode(key(), &encode(&lease)), Ok(lease));
+            prop_assert_eq!(decode(&key(), &encode(&lease)), Ok(lease));
         }
 
         #[test]
         fn what_is_no_row_is_an_error_and_no_panic(bytes in any::<Vec<u8>>()) {
-            let _ = decode(key(), &bytes);
-            let _ = decode(key(), &[&[VERSION], bytes.as_slice()].concat());
+            let _ = decode(&key(), &bytes);
+            let _ = decode(&key(), &[&[VERSION], bytes.as_slice()].concat());
         }
     }
 
@@ -215,16 +215,16 @@ mod tests {
             \x09\0\0\0\x08\xff\xff\xff\xff\xff\xff\xff\xff\
             \x0a\0\0\0\x01b";
         assert_eq!(encode(&lease), bytes);
-        assert_eq!(decode(key(), bytes), Ok(lease));
+        assert_eq!(decode(&key(), bytes), Ok(lease));
     }
 
     #[test]
     fn a_row_of_a_newer_version_is_refused_and_not_misread() {
         let row = encode(&bare());
-        assert_eq!(decode(key(), &[&[2], &row[1..]].concat()), Err(Unreadable::Newer(2)));
-        assert_eq!(decode(key(), &[row.as_slice(), &[11, 0, 0, 0, 0]].concat()), Err(Unreadable::Unknown(11)));
+        assert_eq!(decode(&key(), &[&[2], &row[1..]].concat()), Err(Unreadable::Newer(2)));
+        assert_eq!(decode(&key(), &[row.as_slice(), &[11, 0, 0, 0, 0]].concat()), Err(Unreadable::Unknown(11)));
         for damaged in [&row[..row.len() - 1], &[], &[0], &[1, 1, 0, 0, 0, 1, 0xff], &[1, 2, 0, 0, 0, 1, 0]] {
-            assert_eq!(decode(key(), damaged), Err(Unreadable::Damaged), "{damaged:?}");
+            assert_eq!(decode(&key(), damaged), Err(Unreadable::Damaged), "{damaged:?}");
         }
     }
 }

@@ -67,7 +67,7 @@ impl<'txn> Rows<'txn> {
                 break;
             }
             let key = LeaseKey { consumer: consumer.into(), stream: stream.into(), shard: shard.into() };
-            leases.push(read(key, row.value())?);
+            leases.push(read(&key, row.value())?);
         }
         Ok(leases)
     }
@@ -135,7 +135,7 @@ impl<'txn> Rows<'txn> {
     }
 
     fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, Trouble> {
-        self.table.get(columns(key))?.map(|row| read(key.clone(), row.value())).transpose()
+        self.table.get(columns(key))?.map(|row| read(key, row.value())).transpose()
     }
 
     fn put(&mut self, lease: &Lease, need: Need) -> Result<(), Trouble> {
@@ -149,8 +149,8 @@ fn columns(key: &LeaseKey) -> (&str, &str, &str) {
     (&key.consumer, &key.stream, key.shard.as_str())
 }
 
-fn read(key: LeaseKey, bytes: &[u8]) -> Result<Lease, Trouble> {
-    row::decode(key.clone(), bytes).map_err(|unreadable| {
+fn read(key: &LeaseKey, bytes: &[u8]) -> Result<Lease, Trouble> {
+    row::decode(key, bytes).map_err(|unreadable| {
         let message = format!("the row {key} cannot be read: {unreadable}");
         Trouble::Row(StoreError::new(message).caused_by(unreadable))
     })
