@@ -1,6 +1,7 @@
 //! Which shards this instance reads: the task that lists the shards, asks the lineage which are ready, takes their
 //! leases, and hands their readers to the subscription.
 //!
+//! - [`opening`]: the shards with which the subscription opens,
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it,
 //! - [`seek`]: moving what is being read to another place,
@@ -17,7 +18,7 @@ use tokio::{
     time::{Duration, Instant, sleep_until},
 };
 
-use self::candidates::Opening;
+use self::opening::Opening;
 pub(crate) use self::seek::Seek;
 use crate::{
     balance::Requests,
@@ -36,6 +37,7 @@ use crate::{
 };
 
 mod candidates;
+mod opening;
 mod seek;
 mod share;
 mod take;
@@ -221,14 +223,9 @@ impl Coordinator {
             self.hub.inbox.error(None, error);
         }
         self.catalogue.remember(&own, self.listed_at);
-        self.opening = Some(Opening::new(
-            &self.plan,
-            first,
-            &self.catalogue,
-            &own,
-            &self.hub.owner,
-            self.begun_at + 2 * self.hub.settings.lease_ttl,
-        ));
+        let opening = Opening::new(&self.plan, first, &self.catalogue, &own);
+        let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
+        self.opening = Some(opening.awaiting(&own, &self.hub.owner, awaited_until));
     }
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).

@@ -1,91 +1,21 @@
 //! Which leases to take now, and as what.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
 
 use tokio::time::Instant;
 
-use super::Coordinator;
+use super::{Coordinator, opening::Opening};
 use crate::{
-    catalogue::Catalogue,
     id::ShardId,
     lease::{Lease, Take},
-    ledger::{Ledger, Ledgers},
+    ledger::Ledger,
     lineage::{self, Progress, Verdict},
-    position::{Plan, Role},
+    position::Role,
     service::ListedShard,
 };
-
-/// The shards with which the subscription opens.
-pub(super) struct Opening {
-    shards: lineage::Opening,
-    /// Those that a forced start has yet to read to their end once more, whatever their rows say (R6).
-    replays: BTreeSet<ShardId>,
-    /// Those that others held at the first pass; they belong to the opening for two lives of a lease (E5).
-    held_by_others: BTreeSet<ShardId>,
-    awaited_until: Instant,
-}
-
-impl Opening {
-    /// `first` is what the first complete listing showed. Rows may be known only later, and by then shards can be closed
-    /// that were open when the subscription began.
-    pub(super) fn new(
-        plan: &Plan,
-        first: &[ListedShard],
-        catalogue: &Catalogue,
-        rows: &[&Lease],
-        owner: &Arc<str>,
-        awaited_until: Instant,
-    ) -> Self {
-        let of_others = |row: &&&Lease| row.owner.as_ref().is_some_and(|holder| holder != owner);
-        let shard = |row: &&Lease| row.key.shard.clone();
-        let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
-        let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
-        Self {
-            shards: lineage::Opening::new(plan, first.iter().chain(catalogue.memories())),
-            replays: rows.iter().filter(replays).map(shard).collect(),
-            held_by_others: rows.iter().filter(of_others).map(shard).collect(),
-            awaited_until,
-        }
-    }
-
-    /// As after a seek: the plan is another one, and goes before what the rows say of the `own` shards, which this instance
-    /// reads or has read. Those of others do not belong to the opening.
-    pub(super) fn after_seek(plan: &Plan, catalogue: &Catalogue, rows: &[&Lease], own: &BTreeSet<ShardId>) -> Self {
-        let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
-        let ended = rows.iter().filter(|row| row.is_ended()).map(|row| &row.key.shard);
-        let replays = ended.chain(own).filter(|shard| plan.replays() && listed.contains(shard));
-        let of_others = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
-        Self {
-            shards: lineage::Opening::new(plan, catalogue.shards()),
-            replays: replays.cloned().collect(),
-            held_by_others: of_others.filter(|shard| !own.contains(*shard)).cloned().collect(),
-            awaited_until: Instant::now(),
-        }
-    }
-
-    /// The shard is to be read once more from somewhere to its end, whatever its row says.
-    pub(super) fn replay(&mut self, shard: ShardId) {
-        self.replays.insert(shard);
-    }
-
-    /// Forgets the replays that are done: the end is stored again, or the row tells the truth since something of the replay
-    /// is stored there, here or by an instance to which the shard moved.
-    fn forget_replays(&mut self, rows: &BTreeMap<&ShardId, &Lease>, ledgers: &Ledgers) {
-        self.replays.retain(|shard| match ledgers.get(shard) {
-            Some(ledger) if ledger.is_held() => true,
-            Some(ledger) if ledger.ended_here() => false,
-            _ => rows.get(shard).is_some_and(|row| row.is_ended()),
-        });
-    }
-
-    /// What the lineage has to know of it.
-    pub(super) fn lineage(&self) -> &lineage::Opening {
-        &self.shards
-    }
-}
 
 /// A shard whose lease is to be taken.
 pub(super) struct Candidate {
@@ -106,7 +36,7 @@ impl Coordinator {
             opening.forget_replays(&by_shard, &self.ledgers);
         }
         let Some(opening) = &self.opening else { return Vec::new() };
-        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), &opening.shards);
+        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
         let (mut awaited, mut doubtful) = (0, false);
         let mut candidates = Vec::new();
         for shard in self.catalogue.takeable() {
@@ -116,12 +46,12 @@ impl Coordinator {
             if let Some(row) = row {
                 ledger.seen(row);
             }
-            let opens = self.opens(opening, &ledger, row, now);
+            let opens = opening.has(&ledger, row, now);
             if ledger.is_held() || ledger.was_given_up() && !lists {
                 continue;
             }
             if !self.is_free(row, now) {
-                awaited += usize::from(opens && opening.held_by_others.contains(&shard.id));
+                awaited += usize::from(opens && opening.awaits(&shard.id));
                 continue;
             }
             // It may have been read to its end, and its row removed since.
@@ -132,7 +62,7 @@ impl Coordinator {
             candidates.push(Candidate {
                 is_meant: row.is_some_and(|row| self.is_mine(row)),
                 take: self.take_of(shard, row),
-                replays: opening.replays.contains(&shard.id),
+                replays: opening.replays(&shard.id),
                 role: Role { opening: opens, child: *child },
                 ledger,
             });
@@ -178,20 +108,11 @@ impl Coordinator {
     /// What the rows say about each shard, seen through a forced start.
     pub(super) fn known(&self, rows: &[Lease], opening: &Opening) -> BTreeMap<ShardId, Progress> {
         let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
-            Progress::Ended if opening.replays.contains(&row.key.shard) => Progress::Open,
+            Progress::Ended if opening.replays(&row.key.shard) => Progress::Open,
             progress => progress,
         };
         let own = rows.iter().filter(|row| self.is_of_this_stream(row));
         own.map(|row| (row.key.shard.clone(), progress(row))).collect()
-    }
-
-    /// Whether the shard belongs to the opening, so that a forced start applies to it (R6). One that another instance held
-    /// when the subscription began does if that one proves dead soon (E5); if it let go, the shard came over.
-    fn opens(&self, opening: &Opening, ledger: &Ledger, row: Option<&Lease>, now: Instant) -> bool {
-        let is_held = || row.is_some_and(|row| row.owner.is_some());
-        opening.shards.has(&ledger.shard)
-            && !ledger.has_begun()
-            && (!opening.held_by_others.contains(&ledger.shard) || now < opening.awaited_until && is_held())
     }
 
     /// Whether the row names this instance.

@@ -11,7 +11,7 @@ use tokio::{
     time::{Duration, sleep},
 };
 
-use super::{CALLS_AT_ONCE, Coordinator, candidates::Opening};
+use super::{CALLS_AT_ONCE, Coordinator, opening::Opening};
 use crate::{
     error::KinesisError,
     failure::{FailureKind, ServiceFailure},

@@ -11,7 +11,7 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
+    ack::Commit::{self, Stored, Superseded},
     delivery::Delivery,
     error::{ErrorClass, KinesisError},
     failure::{FailureKind, StoreError},
@@ -169,7 +169,6 @@ async fn a_shard_that_cannot_be_moved_is_named_and_stays_where_it_was() {
     for delivery in first {
         commits.push(delivery.commit().await.unwrap());
     }
-    use Commit::{Stored, Superseded};
     assert_eq!(commits, [Stored, Stored, Superseded, Superseded, Stored, Stored]);
     assert_eq!(drain(&mut subscription, 30).await, ["b0", "b1"]);
 }
