@@ -17,11 +17,23 @@ const MAX_SPAN: u64 = 100_000;
 /// number: merging walks all entries, so it waits until there is about as much to gain as to walk.
 const LOOSE: usize = 64;
 
-/// Names one handed-out record to the tracker of its shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Names one handed-out record to the tracker of its shard. Ordered as the records were handed out the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     generation: u64,
     offset: u64,
+}
+
+impl Ticket {
+    pub(crate) fn generation(self) -> u64 {
+        self.generation
+    }
+
+    /// For tests of those who only compare tickets.
+    #[cfg(test)]
+    pub(crate) fn of(generation: u64, offset: u64) -> Self {
+        Self { generation, offset }
+    }
 }
 
 /// An open position, or a range of settled ones: everything after the entry before this one.

@@ -14,6 +14,7 @@ use crate::{
     position::KinesisPosition,
     record::{Headers, Kept, Record, system_time},
     settings::OnDrop,
+    tag::{Mark, Spot, Tag, Watch},
     token::LeaseToken,
 };
 
@@ -77,11 +78,25 @@ pub struct Acker {
     /// Kept as it came, to be delivered again.
     record: Kept,
     settled: bool,
+    /// Tells those who want to know what becomes of the record.
+    tag: Option<Tag>,
 }
 
 impl Delivery {
     pub(crate) fn new(ledger: Arc<Ledger>, ticket: Ticket, epoch: u64, record: Kept, attempts: u32) -> Self {
-        Self { payload: Payload::KEPT, acker: Acker { ledger, ticket, epoch, attempts, record, settled: false } }
+        let acker = Acker { ledger, ticket, epoch, attempts, record, settled: false, tag: None };
+        Self { payload: Payload::KEPT, acker }
+    }
+
+    /// A record that goes out once more.
+    pub(crate) fn again(ledger: Arc<Ledger>, epoch: u64, returned: Returned) -> Self {
+        let Returned { ticket, record, attempts, tag, .. } = returned;
+        if let Some(tag) = &tag {
+            tag.again();
+        }
+        let mut delivery = Self::new(ledger, ticket, epoch, record, attempts.saturating_add(1));
+        delivery.acker.tag = tag;
+        delivery
     }
 }
 
@@ -224,6 +239,23 @@ impl<T> Delivery<T> {
         };
         (record, acker)
     }
+
+    /// Which record it is.
+    pub(crate) fn spot(&self) -> Spot {
+        Spot { book: Arc::as_ptr(&self.acker.ledger).addr(), ticket: self.acker.ticket }
+    }
+
+    /// Whether the opening of its shard goes on, so that settling it would change something.
+    pub(crate) fn counts(&self) -> bool {
+        self.acker.ledger.counts(self.acker.ticket)
+    }
+
+    /// Ties a tag to it, for a watch that wants to know what becomes of the record. A record that comes again still has the
+    /// tag of its first time.
+    pub(crate) fn tag(&mut self, watch: &Watch, lane: u64) -> Arc<Mark> {
+        let spot = self.spot();
+        Tag::tie(&mut self.acker.tag, watch, lane, spot)
+    }
 }
 
 impl Acker {
@@ -242,8 +274,8 @@ impl Acker {
     ///
     /// As [`Delivery::commit`].
     pub async fn commit(mut self) -> Result<Commit, KinesisError> {
-        self.settled = true;
         let committing = self.ledger.commit(&[self.ticket]);
+        self.note_settled();
         committing.outcome(&self.ledger).await
     }
 
@@ -258,17 +290,29 @@ impl Acker {
     }
 
     fn settle(&mut self) {
-        self.settled = true;
         self.ledger.ack(self.ticket);
+        self.note_settled();
+    }
+
+    /// Notes that the ledger knows.
+    fn note_settled(&mut self) {
+        self.settled = true;
+        if let Some(tag) = self.tag.take() {
+            tag.settled();
+        }
     }
 
     fn give_back(&mut self) -> bool {
         self.settled = true;
+        if let Some(tag) = &self.tag {
+            tag.back();
+        }
         self.ledger.give_back(Returned {
             ticket: self.ticket,
             shard: self.ledger.shard.clone(),
             record: self.record.clone(),
             attempts: self.attempts,
+            tag: self.tag.take(),
         })
     }
 }
@@ -280,7 +324,7 @@ impl Drop for Acker {
         }
         let hub = Arc::clone(&self.ledger.hub);
         if hub.settings.on_drop == OnDrop::Ack && !thread::panicking() && !hub.life.is_gone() {
-            self.ledger.ack(self.ticket);
+            self.settle();
         } else if self.give_back() && hub.life.is_running() {
             hub.warn_of_drop(&self.ledger.shard);
         }
@@ -362,8 +406,6 @@ fn settle_together(mut ackers: Vec<Acker>) -> Option<(Arc<Ledger>, Committing)> 
     let tickets: Vec<Ticket> = ackers.iter().map(|acker| acker.ticket).collect();
     let ledger = Arc::clone(&ackers.first()?.ledger);
     let committing = ledger.commit(&tickets);
-    for acker in &mut ackers {
-        acker.settled = true;
-    }
+    ackers.iter_mut().for_each(Acker::note_settled);
     Some((ledger, committing))
 }

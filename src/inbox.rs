@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -15,7 +16,7 @@ use std::{
 use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::{ack::Ticket, error::KinesisError, id::ShardId, lock::lock, record::Kept};
+use crate::{ack::Ticket, error::KinesisError, id::ShardId, lock::lock, record::Kept, tag::Tag};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
@@ -28,6 +29,8 @@ pub(crate) struct Returned {
     pub(crate) record: Kept,
     /// How often it was handed out.
     pub(crate) attempts: u32,
+    /// Tells whoever waits for it.
+    pub(crate) tag: Option<Tag>,
 }
 
 /// See the module.
@@ -87,10 +90,11 @@ impl Inbox {
 
     /// Ends the subscription's stream. Records that wait to come again are dropped: they stay unsettled.
     pub(crate) fn end(&self) {
-        self.change(|contents| {
+        let dropped = self.change(|contents| {
             contents.ended = true;
-            contents.returned.clear();
+            mem::take(&mut contents.returned)
         });
+        drop(dropped);
     }
 
     /// Says whether nothing more will be read, so that the subscription is to end once everything was handed out.
@@ -108,12 +112,23 @@ impl Inbox {
 
     /// Leaves a record to be handed out again at `due`.
     pub(crate) fn again(&self, returned: Returned, due: Instant) {
-        self.change(|contents| {
-            if !contents.ended {
-                contents.arrivals += 1;
-                contents.returned.insert((due, contents.arrivals), returned);
+        let refused = self.change(|contents| {
+            if contents.ended {
+                return Some(returned);
             }
+            contents.arrivals += 1;
+            contents.returned.insert((due, contents.arrivals), returned)
         });
+        drop(refused);
+    }
+
+    /// Drops what waits to come again of a shard, since it will not: the opening of the shard is over.
+    pub(crate) fn forget(&self, shard: &ShardId) {
+        let dropped: Vec<_> = {
+            let mut contents = lock(&self.contents);
+            contents.returned.extract_if(.., |_, returned| returned.shard == *shard).collect()
+        };
+        drop(dropped);
     }
 
     /// Whether anything changed since the last call.
@@ -150,10 +165,13 @@ impl Inbox {
         contents.returned.first_key_value().map(|((due, _), _)| *due)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Contents)) {
-        change(&mut lock(&self.contents));
+    /// What `change` gives is for the caller to drop: a record that is dropped may wake somebody, which is not to happen under
+    /// the lock.
+    fn change<T>(&self, change: impl FnOnce(&mut Contents) -> T) -> T {
+        let result = change(&mut lock(&self.contents));
         self.news.store(true, Ordering::Release);
         self.waker.wake();
+        result
     }
 }
 

@@ -65,6 +65,7 @@
 //! | [`Subscription`], [`Tolerant`] | the stream of all shards |
 //! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and what settling came to |
 //! | [`LeaseToken`] | whether the shard of a delivery is still held, for long work |
+//! | [`DeliveryStreamExt`], [`BufferBy`] | parallel work that keeps the order of each partition key |
 //! | [`Closer`], [`CloseReport`] | ending in good order |
 //! | [`Seeker`] | moving a running subscription to another position |
 //! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
@@ -86,6 +87,7 @@ mod balance;
 mod board;
 mod broker;
 mod budget;
+mod by_key;
 mod catalogue;
 mod clock;
 mod close;
@@ -126,6 +128,7 @@ mod start;
 mod stats;
 mod stream;
 mod subscription;
+mod tag;
 mod token;
 mod witness;
 
@@ -136,6 +139,7 @@ pub use crate::lease::contract;
 pub use crate::{
     ack::Commit,
     broker::{ConnectedKinesisBroker, KinesisBroker},
+    by_key::{BufferBy, DeliveryStreamExt},
     close::Closer,
     delivery::{Acker, Delivery, TryMapError, commit_all},
     error::{ErrorClass, KinesisError},

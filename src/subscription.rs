@@ -183,10 +183,7 @@ impl Subscription {
     fn deliver_again(&self, returned: Returned, now: Instant) -> Option<Delivery> {
         let ledger = self.ledgers.get(&returned.shard)?;
         match ledger.hand_out_again(returned.ticket, now) {
-            HandOut::Out(ticket, epoch) => {
-                let attempts = returned.attempts.saturating_add(1);
-                Some(Delivery::new(ledger, ticket, epoch, returned.record, attempts))
-            }
+            HandOut::Out(_, epoch) => Some(Delivery::again(ledger, epoch, returned)),
             HandOut::NotNow => {
                 ledger.give_back_later(returned, now);
                 None

@@ -1,15 +1,15 @@
 //! What may go to other tasks and threads: every public type, stream and future, told by the compiler.
 
-use std::{error::Error, fmt::Debug, sync::Arc};
+use std::{error::Error, fmt::Debug, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, TryStreamExt, stream::FusedStream};
 use kinesis_stream::{
-    Acker, Action, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery, EmbeddedLeaseStore,
-    ErrorClass, FailureKind, Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease,
-    LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop, OpenShard, Outgoing, Published, Publisher, Record,
-    Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats, StatsHandle, StoreError, Subscription,
-    SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
+    Acker, Action, BufferBy, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery,
+    DeliveryStreamExt, EmbeddedLeaseStore, ErrorClass, FailureKind, Headers, Held, KinesisBroker, KinesisError,
+    KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop, OpenShard,
+    Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats,
+    StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
 };
 
 fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -66,11 +66,29 @@ fn every_stream_may_be_polled_on_another_thread() {
     value::<Tolerant>();
 }
 
+/// A stream that may be polled on another thread and in place, whatever its futures are.
+fn unpinned<T: FusedStream + Send + Unpin + Debug + 'static>(make: impl FnOnce() -> T) {
+    drop(make);
+}
+
+// X3
+#[test]
+fn parallel_work_may_go_to_another_thread_if_the_futures_may() {
+    type Pinned = Pin<Box<dyn Future<Output = Result<(), KinesisError>> + Send>>;
+    stream::<BufferBy<Tolerant, Bytes, fn(Delivery) -> Pinned, Pinned>>();
+    // Neither the future of an async closure nor a stream of futures can be moved once it was polled.
+    unpinned(|| given::<Tolerant>().buffer_by_key(32, async |delivery| delivery.commit().await));
+    unpinned(|| given::<Subscription>().buffer_by_shard(32, async |delivery| delivery.commit().await));
+    let decoded = || given::<Tolerant>().and_then(async |delivery| Ok(delivery.map(|bytes| bytes.len())));
+    unpinned(move || decoded().err_into::<Box<dyn Error + Send + Sync>>().buffer_by_key(32, async |_| Ok(())));
+}
+
+fn given<T>() -> T {
+    unreachable!("what is asked of the compiler is not made")
+}
+
 #[test]
 fn every_future_may_be_polled_on_another_thread() {
-    fn given<T>() -> T {
-        unreachable!("these futures are named, not made")
-    }
     spawned(|| given::<KinesisBroker>().connect());
     spawned(|| given::<ConnectedKinesisBroker>().shutdown());
     spawned(|| given::<Subscription>().close());

@@ -34,6 +34,7 @@ const ORDER: &[&str] = &[
     "lineage",
     "catalogue", // pure decisions
     "page",
+    "tag",
     "inbox",
     "board",
     "life",
@@ -46,6 +47,7 @@ const ORDER: &[&str] = &[
     "coordinator", // workers
     "token",
     "delivery",
+    "by_key",
     "close",
     "monitor",
     "seek",

@@ -54,6 +54,7 @@ impl Ledger {
             state.aside = None;
             state.tracker.begin();
         });
+        self.hub.inbox.forget(&self.shard);
         self.room.notify_waiters();
     }
 
@@ -65,6 +66,7 @@ impl Ledger {
                 state.aside = None;
             }
         });
+        self.hub.inbox.forget(&self.shard);
         self.room.notify_waiters();
     }
 

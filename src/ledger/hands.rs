@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{Ledger, Progress, State};
+use super::{Ledger, Progress, State, Tenure};
 use crate::{
     ack::{Commit, Ticket},
     board::Board,
@@ -97,12 +97,20 @@ impl Ledger {
 
     /// Takes a record back from the user, to hand it out again after a pause. False if it no longer counts.
     pub(crate) fn give_back(&self, returned: Returned) -> bool {
-        let counts = self.write_and_ring(|state| state.tracker.give_back(returned.ticket) && state.tenure.is_some());
-        if counts {
+        let (counts, comes_again) = self.write_and_ring(|state| {
+            let counts = state.tracker.give_back(returned.ticket) && state.tenure.is_some();
+            (counts, counts && !state.tenure.as_ref().is_some_and(Tenure::is_leaving))
+        });
+        if comes_again {
             let due = Instant::now() + pause(returned.attempts);
             self.hub.inbox.again(returned, due);
         }
         counts
+    }
+
+    /// Whether settling this record, or giving it back, still changes anything.
+    pub(crate) fn counts(&self, ticket: Ticket) -> bool {
+        self.write(|state| state.tenure.is_some() && ticket.generation() == state.tracker.generation())
     }
 
     /// Keeps a record that was due while the lease is in doubt.

@@ -86,20 +86,27 @@ impl Kinesis {
     /// Puts records that are named after their shard and place, as in `a0`, `a1`: the name is the payload and the
     /// sequence number. In a stream that was created again they have a mark before the place: `a'0`.
     pub(crate) fn put(&self, shard: &str, count: usize) {
-        (0..count).for_each(|_| self.put_as(shard, |name| Bytes::from(name.to_owned())));
+        (0..count).for_each(|_| self.put_as(shard, Some("k"), |name| Bytes::from(name.to_owned())));
+    }
+
+    /// Puts one record for each of these keys, one letter each, named as [`put`](Self::put) does; a dot is no key.
+    pub(crate) fn put_keys(&self, shard: &str, keys: &str) {
+        for key in keys.split_terminator("").skip(1) {
+            self.put_as(shard, Some(key).filter(|key| *key != "."), |name| Bytes::from(name.to_owned()));
+        }
     }
 
     /// Puts one record of so many bytes, its partition key included.
     pub(crate) fn put_bytes(&self, shard: &str, bytes: usize) {
-        self.put_as(shard, |_| Bytes::from(vec![b'.'; bytes - 1]));
+        self.put_as(shard, Some("k"), |_| Bytes::from(vec![b'.'; bytes - 1]));
     }
 
     /// Puts one record with this data.
     pub(crate) fn put_data(&self, shard: &str, data: Vec<u8>) {
-        self.put_as(shard, |_| data.into());
+        self.put_as(shard, Some("k"), |_| data.into());
     }
 
-    fn put_as(&self, shard: &str, data: impl FnOnce(&str) -> Bytes) {
+    fn put_as(&self, shard: &str, key: Option<&str>, data: impl FnOnce(&str) -> Bytes) {
         let arrived_at = Some(self.millis());
         let marks = "'".repeat(lock(&self.state).older);
         self.change(shard, |shard, id| {
@@ -107,7 +114,7 @@ impl Kinesis {
             let name = format!("{id}{marks}{}", shard.records.len());
             shard.records.push(RawRecord {
                 data: data(&name),
-                partition_key: Some("k".to_owned()),
+                partition_key: key.map(ToOwned::to_owned),
                 sequence_number: name.clone(),
                 arrived_at,
             });

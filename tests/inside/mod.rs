@@ -19,6 +19,7 @@ mod wire;
 mod world;
 
 mod bounds;
+mod by_key;
 mod checkpoints;
 mod closing;
 mod commits;

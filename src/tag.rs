@@ -1,0 +1,232 @@
+//! A tag on a record: who ties it learns what becomes of the record after it left their hands.
+//!
+//! A tag travels with the duty to settle: from the delivery to the queue of records that come again, into the next delivery, and
+//! so on until the record is settled or, with the opening of its shard, lost. It costs those who do not use it one empty
+//! pointer a delivery.
+
+use std::{
+    mem,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    task::Waker,
+};
+
+use futures::task::AtomicWaker;
+
+use crate::{ack::Ticket, lock::lock};
+
+/// Names a record among all that a stream, or several streams in one, may hold at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// The ledger of its shard.
+    pub(crate) book: usize,
+    pub(crate) ticket: Ticket,
+}
+
+impl Spot {
+    /// Whether it comes before the other one in the order of their shard.
+    pub(crate) fn precedes(&self, other: &Self) -> bool {
+        self.book == other.book && self.ticket < other.ticket
+    }
+
+    /// Whether both belong to one opening of one shard.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.book == other.book && self.ticket.generation() == other.ticket.generation()
+    }
+}
+
+/// What has become of a record so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Fate {
+    /// In somebody's hands.
+    Out,
+    /// Given back; it is to come again.
+    Back,
+    /// In somebody's hands again.
+    Again,
+    Settled,
+    /// Neither settled nor to come again: the opening of its shard is over, or about to be.
+    Lost,
+}
+
+impl Fate {
+    const ALL: [Self; 5] = [Self::Out, Self::Back, Self::Again, Self::Settled, Self::Lost];
+
+    /// Whether the record was given back at some time before, so that somebody may be waiting for it.
+    fn is_awaited(self) -> bool {
+        matches!(self, Self::Back | Self::Again)
+    }
+}
+
+/// Who ties tags: finds out which records that were given back have come to an end without being seen again.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(Arc<Told>);
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Looked at with every poll, so it stands outside the lock.
+    news: AtomicBool,
+    marks: Mutex<Vec<Arc<Mark>>>,
+    waker: AtomicWaker,
+}
+
+impl Watch {
+    /// Who is woken when there is something to take.
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.0.waker.register(waker);
+    }
+
+    /// The records that were given back and came to their end since the last call.
+    pub(crate) fn take(&self) -> Vec<Arc<Mark>> {
+        if !self.0.news.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        mem::take(&mut *lock(&self.0.marks))
+    }
+}
+
+/// What a watch keeps of a record.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    told: Arc<Told>,
+    pub(crate) lane: u64,
+    pub(crate) spot: Spot,
+    fate: AtomicU8,
+    /// The mark of another watch on the same record.
+    below: Option<Arc<Self>>,
+}
+
+impl Mark {
+    pub(crate) fn fate(&self) -> Fate {
+        Fate::ALL[usize::from(self.fate.load(Ordering::Acquire))]
+    }
+
+    /// Each record is in one place at a time, so its marks are changed by one thread at a time.
+    fn set(self: &Arc<Self>, fate: Fate) {
+        let before = self.fate();
+        self.fate.store(fate as u8, Ordering::Release);
+        if before.is_awaited() && !fate.is_awaited() {
+            lock(&self.told.marks).push(Arc::clone(self));
+            self.told.news.store(true, Ordering::Release);
+            self.told.waker.wake();
+        }
+    }
+}
+
+/// See the module. A tag that is dropped says that its record is lost.
+#[derive(Debug)]
+pub(crate) struct Tag(Arc<Mark>);
+
+impl Tag {
+    /// Ties a tag, above those of other watches, unless this watch has one there already.
+    pub(crate) fn tie(tag: &mut Option<Self>, watch: &Watch, lane: u64, spot: Spot) -> Arc<Mark> {
+        let own = tag.iter().flat_map(Self::marks).find(|mark| Arc::ptr_eq(&mark.told, &watch.0));
+        if let Some(mark) = own {
+            return Arc::clone(mark);
+        }
+        let below = tag.as_ref().map(|tag| Arc::clone(&tag.0));
+        let fate = AtomicU8::new(Fate::Out as u8);
+        let mark = Arc::new(Mark { told: Arc::clone(&watch.0), lane, spot, fate, below });
+        match tag {
+            Some(tag) => tag.0 = Arc::clone(&mark),
+            None => *tag = Some(Self(Arc::clone(&mark))),
+        }
+        mark
+    }
+
+    /// The record is given back.
+    pub(crate) fn back(&self) {
+        self.set(Fate::Back);
+    }
+
+    /// The record goes out once more.
+    pub(crate) fn again(&self) {
+        self.set(Fate::Again);
+    }
+
+    /// The record is settled.
+    pub(crate) fn settled(self) {
+        self.set(Fate::Settled);
+    }
+
+    fn marks(&self) -> impl Iterator<Item = &Arc<Mark>> {
+        std::iter::successors(Some(&self.0), |mark| mark.below.as_ref())
+    }
+
+    fn set(&self, fate: Fate) {
+        self.marks().for_each(|mark| mark.set(fate));
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        if self.0.fate() != Fate::Settled {
+            self.set(Fate::Lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(offset: u64) -> Spot {
+        Spot { book: 1, ticket: Ticket::of(1, offset) }
+    }
+
+    fn told(watch: &Watch) -> Vec<(u64, Fate)> {
+        watch.take().iter().map(|mark| (mark.lane, mark.fate())).collect()
+    }
+
+    // A7
+    #[test]
+    fn the_end_of_a_record_is_told_if_it_was_ever_given_back() {
+        let watch = Watch::default();
+        let tied = |lane| {
+            let mut tag = None;
+            Tag::tie(&mut tag, &watch, lane, spot(lane));
+            tag.unwrap()
+        };
+        tied(0).settled();
+        drop(tied(1));
+        assert_eq!(told(&watch), []);
+        for (lane, settles) in [(2, true), (3, false)] {
+            let tag = tied(lane);
+            tag.back();
+            tag.again();
+            tag.back();
+            tag.again();
+            assert_eq!(told(&watch), []);
+            if settles {
+                tag.settled();
+            } else {
+                drop(tag);
+            }
+            assert_eq!(told(&watch), [(lane, if settles { Fate::Settled } else { Fate::Lost })]);
+        }
+        let lost = tied(4);
+        lost.back();
+        drop(lost);
+        assert_eq!(told(&watch), [(4, Fate::Lost)]);
+    }
+
+    // A7
+    #[test]
+    fn several_watches_follow_one_record_each_with_one_mark() {
+        let (one, other) = (Watch::default(), Watch::default());
+        let mut tag = None;
+        let first = Tag::tie(&mut tag, &one, 1, spot(0));
+        let second = Tag::tie(&mut tag, &other, 2, spot(0));
+        for (watch, mark) in [(&one, &first), (&other, &second)] {
+            assert!(Arc::ptr_eq(mark, &Tag::tie(&mut tag, watch, mark.lane, spot(0))));
+        }
+        let tag = tag.unwrap();
+        tag.back();
+        assert_eq!((first.fate(), second.fate()), (Fate::Back, Fate::Back));
+        tag.settled();
+        assert_eq!((told(&one), told(&other)), (vec![(1, Fate::Settled)], vec![(2, Fate::Settled)]));
+    }
+}
