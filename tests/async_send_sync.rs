@@ -67,7 +67,7 @@ fn every_stream_may_be_polled_on_another_thread() {
 }
 
 /// A stream that may be polled on another thread and in place, whatever its futures are.
-fn unpinned<T: FusedStream + Send + Unpin + Debug + 'static>(make: impl FnOnce() -> T) {
+fn unpinned<T: FusedStream + Send + Unpin + 'static>(make: impl FnOnce() -> T) {
     drop(make);
 }
 
