@@ -76,7 +76,7 @@ impl Coordinator {
 
     /// Leaves out what is more than this instance may hold: first what nobody meant for it.
     fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
-        let held = self.ledgers.all().iter().filter(|ledger| ledger.counts()).count();
+        let held = self.ledgers.all().iter().filter(|ledger| ledger.is_working()).count();
         let room = self.hub.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_meant);

@@ -81,7 +81,10 @@ impl Ledger {
             state.aside = None;
             true
         });
-        self.room.notify_waiters();
+        if begins {
+            self.hub.inbox.forget(&self.shard);
+            self.room.notify_waiters();
+        }
         begins
     }
 
@@ -105,8 +108,8 @@ impl Ledger {
     }
 
     /// Whether it counts among the leases of this instance.
-    pub(crate) fn counts(&self) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::counts))
+    pub(crate) fn is_working(&self) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_working))
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -182,7 +185,10 @@ impl Ledger {
             state.children.clear();
             Some(Opening { generation: state.tracker.begin(), epoch, stop })
         });
-        self.room.notify_waiters();
+        if opening.is_some() {
+            self.hub.inbox.forget(&self.shard);
+            self.room.notify_waiters();
+        }
         opening
     }
 
@@ -202,6 +208,7 @@ impl Ledger {
             (state.ended_here, state.gave_up) = (false, false);
             state.children.clear();
         });
+        self.hub.inbox.forget(&self.shard);
         self.room.notify_waiters();
     }
 

@@ -314,7 +314,7 @@ impl Tenure {
     }
 
     /// Whether it counts among the leases of this instance: nothing is left to be read at the tip or the end.
-    pub(crate) fn counts(&self) -> bool {
+    pub(crate) fn is_working(&self) -> bool {
         matches!(self.reading, Reading::Running | Reading::AtEnd)
     }
 
