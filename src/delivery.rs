@@ -1,22 +1,26 @@
 //! A record in the user's hands, and the ways to settle it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, thread, time::SystemTime};
+use std::{fmt, sync::Arc, thread, time::SystemTime};
 
 use bytes::Bytes;
-use futures::future::try_join_all;
 
 use crate::{
     ack::{Commit, Ticket},
     error::KinesisError,
     id::{SequenceNumber, ShardId},
     inbox::Returned,
-    ledger::{Committing, Ledger},
+    ledger::Ledger,
     position::KinesisPosition,
     record::{Headers, Kept, Record, system_time},
     settings::OnDrop,
     tag::{Mark, Spot, Tag, Watch},
     token::LeaseToken,
 };
+
+mod together;
+
+pub(crate) use self::together::ack_all;
+pub use self::together::commit_all;
 
 /// A record that was delivered, and the duty to settle it. `T` is the payload: its bytes, or what they were
 /// [mapped](Self::map) to.
@@ -158,6 +162,11 @@ impl<T> Delivery<T> {
         self.acker.lease()
     }
 
+    /// Whether the other one is of the same shard.
+    pub(crate) fn shares_shard<U>(&self, other: &Delivery<U>) -> bool {
+        Arc::ptr_eq(&self.acker.ledger, &other.acker.ledger)
+    }
+
     /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that
     /// it will not be now: [`Commit`] says which. Commits of one shard that wait at the same time share one write.
     ///
@@ -290,7 +299,7 @@ impl Acker {
     }
 
     fn settle(&mut self) {
-        self.ledger.ack(self.ticket);
+        self.ledger.ack(&[self.ticket]);
         self.note_settled();
     }
 
@@ -364,48 +373,4 @@ pub struct TryMapError<T, E> {
     pub delivery: Delivery<T>,
     /// Why it could not be decoded.
     pub error: E,
-}
-
-/// Settles any number of deliveries, of any shards, with one checkpoint write for each shard, and waits for them all.
-///
-/// Gives the least of what single commits would have given: [`Commit::Stored`] only if every record is covered by a
-/// stored checkpoint, [`Commit::Superseded`] if any of them was superseded. No deliveries are all stored.
-///
-/// ```
-/// # use kinesis_stream::{Commit, Delivery, KinesisError, commit_all};
-/// # async fn insert(rows: &[&[u8]]) {}
-/// async fn store(batch: Vec<Delivery>) -> Result<(), KinesisError> {
-///     let rows: Vec<&[u8]> = batch.iter().map(|delivery| delivery.payload().as_ref()).collect();
-///     insert(&rows).await;
-///     commit_all(batch).await?;
-///     Ok(())
-/// }
-/// ```
-///
-/// # Errors
-///
-/// As [`Delivery::commit`], for the first shard whose write keeps failing.
-///
-/// # Cancel safety
-///
-/// Once it was polled all are settled, as with [`Delivery::commit`].
-pub async fn commit_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) -> Result<Commit, KinesisError> {
-    let mut shards: BTreeMap<usize, Vec<Acker>> = BTreeMap::new();
-    for delivery in deliveries {
-        let acker = delivery.into();
-        shards.entry(Arc::as_ptr(&acker.ledger).addr()).or_default().push(acker);
-    }
-    let settled: Vec<(Arc<Ledger>, Committing)> = shards.into_values().filter_map(settle_together).collect();
-    let outcomes = settled.into_iter().map(|(ledger, committing)| async move { committing.outcome(&ledger).await });
-    let commits = try_join_all(outcomes).await?;
-    Ok(commits.into_iter().max().unwrap_or(Commit::Stored))
-}
-
-/// Settles deliveries of one shard at once.
-fn settle_together(mut ackers: Vec<Acker>) -> Option<(Arc<Ledger>, Committing)> {
-    let tickets: Vec<Ticket> = ackers.iter().map(|acker| acker.ticket).collect();
-    let ledger = Arc::clone(&ackers.first()?.ledger);
-    let committing = ledger.commit(&tickets);
-    ackers.iter_mut().for_each(Acker::note_settled);
-    Some((ledger, committing))
 }

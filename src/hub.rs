@@ -6,7 +6,7 @@ use std::{
     mem,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -52,7 +52,10 @@ pub(crate) struct Hub {
     pub(crate) awaited: AtomicUsize,
     /// Shards that are ready to be read, that nobody holds, and for which there is no room here.
     pub(crate) unowned: AtomicUsize,
+    /// The most records that the next read of any shard asks for (R7).
+    read_limit: AtomicU32,
     warned_of_drop: AtomicBool,
+    warned_of_small_reads: AtomicBool,
 }
 
 impl Hub {
@@ -68,6 +71,7 @@ impl Hub {
             stream,
             owner,
             budget: Budget::new(settings.max_buffered_bytes),
+            read_limit: AtomicU32::new(settings.read_limit),
             settings,
             service,
             store,
@@ -80,6 +84,7 @@ impl Hub {
             awaited: AtomicUsize::new(0),
             unowned: AtomicUsize::new(0),
             warned_of_drop: AtomicBool::new(false),
+            warned_of_small_reads: AtomicBool::new(false),
         })
     }
 
@@ -133,6 +138,27 @@ impl Hub {
     pub(crate) fn interrupted(&self) {
         if self.life.is_running() {
             self.fail(KinesisError::Interrupted { stream: Arc::clone(&self.stream) });
+        }
+    }
+
+    /// The most records that a read asks for.
+    pub(crate) fn read_limit(&self) -> u32 {
+        self.read_limit.load(Ordering::Relaxed)
+    }
+
+    /// Has reads ask for so many records, each from its next one on.
+    pub(crate) fn set_read_limit(&self, records: u32) {
+        self.read_limit.store(records, Ordering::Relaxed);
+    }
+
+    /// Says once a subscription that it falls behind because its reads ask for few records (R7).
+    pub(crate) fn warn_of_small_reads(&self, shard: &ShardId, behind: Duration) {
+        if !self.warned_of_small_reads.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                stream = %self.stream, %shard, ?behind, read_limit = self.read_limit(),
+                "the shard falls behind while every read brings all that it asked for, which is one batch: make batches \
+                 larger, or have reads ask for more than a batch with `keep_read_limit` (this is said once)"
+            );
         }
     }
 

@@ -63,6 +63,7 @@
 //! | [`KinesisBroker`], [`ConnectedKinesisBroker`] | configuration, and the connection made of it |
 //! | [`KinesisStream`], [`KinesisPosition`], [`OnDrop`] | what to read, from where, and how |
 //! | [`Subscription`], [`Tolerant`] | the stream of all shards |
+//! | [`Batches`], [`Batch`] | the same in batches that are settled as one |
 //! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and what settling came to |
 //! | [`LeaseToken`] | whether the shard of a delivery is still held, for long work |
 //! | [`DeliveryStreamExt`], [`BufferBy`] | parallel work that keeps the order of each partition key |
@@ -83,7 +84,9 @@
 
 mod ack;
 mod aggregate;
+mod alarm;
 mod balance;
+mod batch;
 mod board;
 mod broker;
 mod budget;
@@ -104,6 +107,7 @@ mod inbox;
 #[path = "../tests/inside/mod.rs"]
 mod inside;
 mod keeper;
+mod lag;
 mod lease;
 mod ledger;
 mod life;
@@ -138,6 +142,7 @@ pub use crate::lease::EmbeddedLeaseStore;
 pub use crate::lease::contract;
 pub use crate::{
     ack::Commit,
+    batch::{Batch, Batches},
     broker::{ConnectedKinesisBroker, KinesisBroker},
     by_key::{BufferBy, DeliveryStreamExt},
     close::Closer,

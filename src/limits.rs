@@ -1,10 +1,13 @@
-//! The limits that Kinesis puts on names and records (S2), checked before anything is sent.
+//! The limits that Kinesis puts on names, records and reads (S2), checked before anything is sent.
 //!
-//! Sources: the [CreateStream] and [PutRecord] references, and the [developer guide] on large records.
+//! Sources: the [CreateStream], [PutRecord] and [GetRecords] references, and the [developer guide] on large records.
 //!
 //! [CreateStream]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html
+//! [GetRecords]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html
 //! [PutRecord]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_PutRecord.html
 //! [developer guide]: https://docs.aws.amazon.com/streams/latest/dev/large-records.html
+
+use std::fmt::Debug;
 
 use crate::error::KinesisError;
 
@@ -17,6 +20,20 @@ const PARTITION_KEY: usize = 256;
 /// The largest record, data and partition key together, in bytes. A stream takes 1 MiB unless its own limit was raised
 /// up to this; the service knows that limit, so between the two it is the service that refuses.
 const RECORD: usize = 10 << 20;
+
+/// The most records that one GetRecords gives.
+pub(crate) const RECORDS_OF_A_READ: u32 = 10_000;
+
+/// Refuses a value outside of its limits.
+pub(crate) fn within<T>(what: &'static str, given: T, least: T, most: T) -> Result<(), KinesisError>
+where
+    T: PartialOrd + Copy + Debug,
+{
+    if given >= least && given <= most {
+        return Ok(());
+    }
+    Err(KinesisError::invalid(what, format!("{least:?} to {most:?}; given: {given:?}")))
+}
 
 /// Whether a stream can have this name.
 pub(crate) fn check_stream_name(name: &str) -> Result<(), KinesisError> {

@@ -13,6 +13,7 @@ use crate::{
     failure::ServiceFailure,
     hub::Hub,
     id::SequenceNumber,
+    lag::Lag,
     ledger::{Ledger, Opening, Over},
     pace::{Answer, Pace},
     page::{Page, Weight},
@@ -59,6 +60,8 @@ pub(crate) struct Reader {
     marked: bool,
     /// Whether the checkpoint at which it began leads nowhere.
     stall: Stall,
+    /// Whether it falls behind because of how few records its reads ask for.
+    lag: Lag,
     /// How long the stream keeps its records.
     retention: Option<Duration>,
     /// Says where it reads, to whatever is logged while it does.
@@ -92,6 +95,7 @@ impl Reader {
             reservation: FIRST_RESERVATION,
             marked: false,
             stall: Stall::default(),
+            lag: Lag::default(),
             retention,
         }
     }
@@ -197,8 +201,12 @@ impl Reader {
     /// One GetRecords.
     async fn read(&mut self, iterator: &str) -> Step {
         let grant = self.hub.budget.admit(self.reservation).await;
-        match self.hub.service.read(iterator, self.hub.settings.read_limit).await {
-            Ok(fetched) => self.received(fetched, grant).await,
+        let limit = self.hub.read_limit();
+        match self.hub.service.read(iterator, limit).await {
+            Ok(fetched) => {
+                self.watch_lag(&fetched, limit);
+                self.received(fetched, grant).await
+            }
             Err(failure) => {
                 drop(grant);
                 self.hindered_by(failure)
@@ -206,9 +214,19 @@ impl Reader {
         }
     }
 
+    /// Warns of a shard that falls behind at the pace of its reads, where these ask for less than they were set to.
+    fn watch_lag(&mut self, fetched: &Fetched, limit: u32) {
+        let settings = &self.hub.settings;
+        let is_full = limit < settings.read_limit && fetched.records.len() >= limit as usize;
+        let behind = behind(fetched);
+        if self.lag.grows(Instant::now(), behind.filter(|_| is_full), settings.reads_per_second) {
+            self.hub.warn_of_small_reads(&self.ledger.shard, behind.unwrap_or_default());
+        }
+    }
+
     async fn received(&mut self, fetched: Fetched, mut grant: Grant) -> Step {
-        let Fetched { records, next, behind, children } = fetched;
-        let behind = behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+        let behind = behind(&fetched);
+        let Fetched { records, next, children, .. } = fetched;
         self.failures = 0;
         self.ledger.deny(false);
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());
@@ -253,6 +271,11 @@ impl Reader {
 /// Where a shard that was opened at LATEST at this moment is opened again (R8).
 pub(crate) fn since(moment: ServiceTime) -> Origin {
     Origin::Timestamp(moment.0 - CLOCK_SLACK_MILLIS)
+}
+
+/// How far an answer is behind the tip of its shard.
+fn behind(fetched: &Fetched) -> Option<Duration> {
+    fetched.behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis)
 }
 
 /// What a record weighs: its data and its partition key, as the service counts.

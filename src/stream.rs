@@ -1,18 +1,14 @@
 //! The descriptor of a subscription: which stream to read, from where, and how.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use crate::{
     clock,
     error::KinesisError,
-    limits::check_stream_name,
+    limits::{RECORDS_OF_A_READ, check_stream_name, within},
     position::KinesisPosition,
     settings::{OnDrop, Settings},
 };
-
-/// The most records that one GetRecords gives
-/// ([API reference](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html)).
-const MOST_RECORDS: u32 = 10_000;
 
 /// A shard iterator lives five minutes; an idle shard that is read less often than this would lose its own.
 const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
@@ -195,7 +191,7 @@ impl KinesisStream {
         if settings.create_if_missing == Some(0) {
             return Err(KinesisError::invalid("create_if_missing", "a stream has at least 1 shard; given: 0"));
         }
-        within("read_limit", settings.read_limit, 1, MOST_RECORDS)?;
+        within("read_limit", settings.read_limit, 1, RECORDS_OF_A_READ)?;
         within("reads_per_second", settings.reads_per_second, 1, u32::MAX)?;
         within("max_in_flight", settings.max_in_flight, 1, usize::MAX)?;
         within("max_buffered_bytes", settings.max_buffered_bytes, 1, usize::MAX)?;
@@ -210,14 +206,6 @@ impl KinesisStream {
         within("lease_ttl", settings.lease_ttl, settings.renew_interval * 3, longest * 3)?;
         Ok((self.name, self.settings))
     }
-}
-
-/// Refuses a value outside of its limits.
-fn within<T: PartialOrd + Copy + Debug>(what: &'static str, given: T, least: T, most: T) -> Result<(), KinesisError> {
-    if given >= least && given <= most {
-        return Ok(());
-    }
-    Err(KinesisError::invalid(what, format!("{least:?} to {most:?}; given: {given:?}")))
 }
 
 impl From<&str> for KinesisStream {

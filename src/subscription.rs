@@ -8,13 +8,11 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, Stream, StreamExt, stream::SelectAll};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, Sleep, sleep_until},
-};
+use futures::{Stream, StreamExt, stream::SelectAll};
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    alarm::Alarm,
     close::Closer,
     delivery::Delivery,
     error::{ErrorClass, KinesisError},
@@ -67,7 +65,7 @@ pub struct Subscription {
     current: Option<(Arc<Ledger>, Page)>,
     /// When to look into the inbox again, and what wakes us then.
     look_at: Option<Instant>,
-    alarm: Option<Pin<Box<Sleep>>>,
+    alarm: Alarm,
 }
 
 impl Subscription {
@@ -77,7 +75,16 @@ impl Subscription {
         opened: mpsc::UnboundedReceiver<Pages>,
         seeker: Seeker,
     ) -> Self {
-        Self { hub, ledgers, seeker, opened, shards: SelectAll::new(), current: None, look_at: None, alarm: None }
+        Self {
+            hub,
+            ledgers,
+            seeker,
+            opened,
+            shards: SelectAll::new(),
+            current: None,
+            look_at: None,
+            alarm: Alarm::default(),
+        }
     }
 
     /// Leaves out errors that the library is dealing with ([`ErrorClass::Transient`]), after logging them, so that a
@@ -119,10 +126,14 @@ impl Subscription {
         self.closer().close().await
     }
 
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
     /// The next item, apart from those that `tolerance` leaves out.
     ///
     /// An item is some 160 bytes, so it is written once, to where the caller wants it.
-    fn poll_item(&mut self, cx: &mut Context<'_>, tolerance: Tolerance) -> Poll<Option<Item>> {
+    pub(crate) fn poll_item(&mut self, cx: &mut Context<'_>, tolerance: Tolerance) -> Poll<Option<Item>> {
         loop {
             let now = Instant::now();
             if let letter @ Poll::Ready(_) = self.poll_letter(now, tolerance) {
@@ -213,7 +224,7 @@ impl Subscription {
         match entry {
             Entry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(ledger, ticket, epoch, record, 1)))),
             Entry::Aggregated { sequence_number, partition_key, data } => {
-                ledger.ack(ticket);
+                ledger.ack(&[ticket]);
                 let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
                 let partition_key = partition_key.map(Arc::from);
                 let error = KinesisError::AggregatedRecord { stream, shard, sequence_number, partition_key, data };
@@ -235,12 +246,7 @@ impl Subscription {
 
     /// Waits for the moment to look into the inbox.
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(at) = self.look_at else { return Poll::Pending };
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(at)));
-        if alarm.deadline() != at {
-            alarm.as_mut().reset(at);
-        }
-        alarm.poll_unpin(cx)
+        self.look_at.map_or(Poll::Pending, |at| self.alarm.poll(at, cx))
     }
 }
 
@@ -266,7 +272,7 @@ impl fmt::Debug for Subscription {
 
 /// Which errors are left out.
 #[derive(Clone, Copy, Debug)]
-enum Tolerance {
+pub(crate) enum Tolerance {
     None,
     Transient,
 }

@@ -29,6 +29,7 @@ const ORDER: &[&str] = &[
     "ack",
     "pace",
     "stall",
+    "lag",
     "witness",
     "balance",
     "lineage",
@@ -37,6 +38,7 @@ const ORDER: &[&str] = &[
     "tag",
     "inbox",
     "board",
+    "alarm",
     "life",
     "hub",
     "connection", // shared by a subscription
@@ -52,6 +54,7 @@ const ORDER: &[&str] = &[
     "monitor",
     "seek",
     "subscription",
+    "batch",
     "publish",
     "stream",
     "start",

@@ -73,9 +73,9 @@ impl Ledger {
         })
     }
 
-    /// Settles a record; the checkpoint goes out with the next write.
-    pub(crate) fn ack(&self, ticket: Ticket) {
-        self.settle(&[ticket], |_, _| ());
+    /// Settles records; the checkpoint goes out with the next write.
+    pub(crate) fn ack(&self, tickets: &[Ticket]) {
+        self.settle(tickets, |_, _| ());
     }
 
     /// Settles records and asks for one checkpoint that covers them.

@@ -18,6 +18,7 @@ mod table;
 mod wire;
 mod world;
 
+mod batches;
 mod bounds;
 mod by_key;
 mod checkpoints;

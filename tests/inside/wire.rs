@@ -41,6 +41,12 @@ impl Wire {
         self.script.of(shard).into_iter().filter_map(places).collect()
     }
 
+    /// How many records each read of a shard asked for.
+    pub(crate) fn limits(&self, shard: &str) -> Vec<u32> {
+        let reads = self.script.of(shard).into_iter().filter(|made| made.op == Op::GetRecords);
+        reads.map(|made| made.what.split_once(' ').unwrap().0.parse().unwrap()).collect()
+    }
+
     fn call<'a, T: Send + 'a>(
         &'a self,
         (op, shard, what): (Op, Option<ShardId>, String),
@@ -73,7 +79,7 @@ impl Service for Wire {
     }
 
     fn read<'a>(&'a self, iterator: &'a str, limit: u32) -> Call<'a, Fetched> {
-        let what = iterator.to_owned();
+        let what = format!("{limit} from {iterator}");
         self.call((Op::GetRecords, Some(shard_of(iterator)), what), move |kinesis| kinesis.read(iterator, limit))
     }
 

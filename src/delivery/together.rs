@@ -1,0 +1,77 @@
+//! Settling many deliveries at once: one step in the books of each shard, and at most one write.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::future::try_join_all;
+
+use super::Acker;
+use crate::{
+    ack::{Commit, Ticket},
+    error::KinesisError,
+    ledger::{Committing, Ledger},
+};
+
+/// Settles any number of deliveries, of any shards, with one checkpoint write for each shard, and waits for them all.
+///
+/// Gives the least of what single commits would have given: [`Commit::Stored`] only if every record is covered by a
+/// stored checkpoint, [`Commit::Superseded`] if any of them was superseded. No deliveries are all stored.
+///
+/// ```
+/// # use kinesis_stream::{Commit, Delivery, KinesisError, commit_all};
+/// # async fn insert(rows: &[&[u8]]) {}
+/// async fn store(batch: Vec<Delivery>) -> Result<(), KinesisError> {
+///     let rows: Vec<&[u8]> = batch.iter().map(|delivery| delivery.payload().as_ref()).collect();
+///     insert(&rows).await;
+///     commit_all(batch).await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Errors
+///
+/// As [`Delivery::commit`](crate::Delivery::commit), for the first shard whose write keeps failing.
+///
+/// # Cancel safety
+///
+/// Once it was polled all are settled, as with [`Delivery::commit`](crate::Delivery::commit).
+pub async fn commit_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) -> Result<Commit, KinesisError> {
+    let committing = settle(deliveries, |ledger, tickets| {
+        let committing = ledger.commit(tickets);
+        (ledger, committing)
+    });
+    let outcome = |(ledger, committing): (Arc<Ledger>, Committing)| async move { committing.outcome(&ledger).await };
+    let commits = try_join_all(committing.into_iter().map(outcome)).await?;
+    Ok(commits.into_iter().max().unwrap_or(Commit::Stored))
+}
+
+/// Settles any number of deliveries without waiting.
+pub(crate) fn ack_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) {
+    settle(deliveries, |ledger, tickets| ledger.ack(tickets));
+}
+
+/// Settles deliveries, those of each shard in one go and the shards in the order of their first.
+fn settle<D: Into<Acker>, T>(
+    deliveries: impl IntoIterator<Item = D>,
+    settle: impl Fn(Arc<Ledger>, &[Ticket]) -> T,
+) -> Vec<T> {
+    let mut ackers: Vec<Acker> = deliveries.into_iter().map(Into::into).collect();
+    let shards = by_shard(&ackers);
+    let settled = shards.into_iter().map(|(ledger, tickets)| settle(ledger, &tickets)).collect();
+    ackers.iter_mut().for_each(Acker::note_settled);
+    settled
+}
+
+/// The tickets of each shard. Deliveries come in runs of one shard, so it is looked for only where a run ends.
+fn by_shard(ackers: &[Acker]) -> Vec<(Arc<Ledger>, Vec<Ticket>)> {
+    let mut shards: Vec<(Arc<Ledger>, Vec<Ticket>)> = Vec::new();
+    let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+    for run in ackers.chunk_by(|one, next| Arc::ptr_eq(&one.ledger, &next.ledger)) {
+        let Some(Acker { ledger, .. }) = run.first() else { continue };
+        let place = *places.entry(Arc::as_ptr(ledger).addr()).or_insert(shards.len());
+        if place == shards.len() {
+            shards.push((Arc::clone(ledger), Vec::with_capacity(run.len())));
+        }
+        shards[place].1.extend(run.iter().map(|acker| acker.ticket));
+    }
+    shards
+}
