@@ -60,7 +60,6 @@ impl<T> Batch<T> {
     }
 
     /// The deliveries, those of each shard in its order.
-    #[must_use]
     pub fn deliveries(&self) -> &[Delivery<T>] {
         &self.deliveries
     }

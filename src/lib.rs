@@ -34,6 +34,26 @@
 //! }
 //! ```
 //!
+//! # Batches
+//!
+//! [`Subscription::batches`] hands out many records at once, for sinks that take many, and they are settled with one write
+//! for each shard: see [`Batches`] for when one goes out, and [`Batch`] for the ways to settle it, or a part of it.
+//!
+//! ```no_run
+//! # use kinesis_stream::prelude::*;
+//! # async fn insert(rows: Vec<&[u8]>) {}
+//! # async fn example(quakes: Subscription) -> Result<(), KinesisError> {
+//! quakes
+//!     .tolerant()
+//!     .batches(500)?
+//!     .try_for_each(async |batch| {
+//!         insert(batch.payloads().map(|payload| payload.as_ref()).collect()).await;
+//!         batch.commit().await.map(drop)
+//!     })
+//!     .await
+//! # }
+//! ```
+//!
 //! # How it works
 //!
 //! Data flows one way, and settlement flows back as data:

@@ -4,6 +4,10 @@
 //! [`chunks_timeout`](StreamTimeoutExt::chunks_timeout), that of tokio-stream, and
 //! [`buffer_by_key`](DeliveryStreamExt::buffer_by_key). Importing the `StreamExt` of both futures and tokio-stream would
 //! make most calls ambiguous; importing this does not.
+//! The combinators are those of [`futures`], and [`chunks_timeout`](StreamTimeoutExt::chunks_timeout) is the one of
+//! tokio-stream that they lack, for whatever a pipeline made of deliveries; deliveries themselves come in
+//! [`batches`](Subscription::batches). Importing both crates' `StreamExt` would make most calls ambiguous; importing this
+//! does not.
 //!
 //! # Which one
 //!
@@ -205,6 +209,20 @@
 //!     });
 //!     quakes.tolerant().forward(table).await
 //! }
+//! # fn parse(payload: &[u8]) -> u64 { payload.len() as u64 }
+//! # async fn insert(rows: &[Delivery<u64>]) {}
+//! # async fn example(quakes: Subscription) -> Result<(), KinesisError> {
+//! quakes
+//!     .tolerant()
+//!     .map_ok(|delivery| delivery.map(|payload| parse(&payload)))
+//!     .chunks_timeout(500, Duration::from_millis(50))
+//!     .map(|chunk| chunk.into_iter().collect::<Result<Vec<_>, KinesisError>>())
+//!     .try_for_each(async |parsed| {
+//!         insert(&parsed).await;
+//!         commit_all(parsed).await.map(drop)
+//!     })
+//!     .await
+//! # }
 //! ```
 
 use std::time::Duration;
@@ -213,8 +231,8 @@ pub use futures::{FutureExt, SinkExt, Stream, StreamExt, TryFutureExt, TryStream
 use tokio_stream::adapters::ChunksTimeout;
 
 pub use crate::{
-    Commit, Delivery, DeliveryStreamExt, ErrorClass, KinesisBroker, KinesisError, KinesisPosition, KinesisStream,
-    OnDrop, Outgoing, Seeker, Subscription, commit_all,
+    Batch, Batches, Commit, Delivery, DeliveryStreamExt, ErrorClass, KinesisBroker, KinesisError, KinesisPosition,
+    KinesisStream, OnDrop, Outgoing, Seeker, Subscription, commit_all,
 };
 
 /// The adapter of tokio-stream that the combinators of futures lack.

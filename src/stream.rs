@@ -105,7 +105,8 @@ impl KinesisStream {
     }
 
     /// The most records that one read asks for: 1 to 10,000, by default 1,000, which at five reads a second is the
-    /// thousand records a second that a shard takes, five times over.
+    /// thousand records a second that a shard takes, five times over. [`batches`](crate::Subscription::batches) ask for their
+    /// size instead, unless they are told to [keep it](crate::Batches::keep_read_limit).
     pub fn read_limit(mut self, records: u32) -> Self {
         self.settings.read_limit = records;
         self
@@ -121,8 +122,9 @@ impl KinesisStream {
     }
 
     /// The most unsettled deliveries of one shard: at least 1, 10,000 by default. At the bound that shard waits, the others go
-    /// on. A pipeline that collects more than this before it settles any of it stands still for ever: bound what it
-    /// collects by time, with [`chunks_timeout`](crate::prelude::StreamTimeoutExt::chunks_timeout). Settled deliveries behind an unsettled one are bounded too, by 100,000 records from the oldest unsettled one.
+    /// on. A pipeline that collects more than this before it settles any of it stands still for ever:
+    /// [`batches`](crate::Subscription::batches) do not, as they go out after a time, and ask for a bound of at least twice their
+    /// size. Settled deliveries behind an unsettled one are bounded too, by 100,000 records from the oldest unsettled one.
     pub fn max_in_flight(mut self, deliveries: usize) -> Self {
         self.settings.max_in_flight = deliveries;
         self

@@ -40,6 +40,8 @@ type Item = Result<Delivery, KinesisError>;
 ///   [`Fatal`](ErrorClass::Fatal), or when everything was read, if [`stop_at_tip`](crate::KinesisStream::stop_at_tip) asks
 ///   for that. A subscription that holds no shard at the moment is pending, not ended.
 ///
+/// [`batches`](Self::batches) hands out many records at a time.
+///
 /// Reading runs ahead by one page for each shard and slows down with the user. Neither leases nor checkpoints depend on
 /// the stream being polled.
 ///

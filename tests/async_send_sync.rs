@@ -5,7 +5,7 @@ use std::{error::Error, fmt::Debug, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt, stream::FusedStream};
 use kinesis_stream::{
-    Acker, Action, BufferBy, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery,
+    Acker, Action, Batch, Batches, BufferBy, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery,
     DeliveryStreamExt, EmbeddedLeaseStore, ErrorClass, FailureKind, Headers, Held, KinesisBroker, KinesisError,
     KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop, OpenShard,
     Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats,
@@ -39,6 +39,7 @@ fn every_type_may_go_to_another_thread() {
     value::<Delivery>();
     value::<Delivery<Vec<String>>>();
     value::<Acker>();
+    value::<(Batch, Batch<Vec<String>>)>();
     cloned::<Closer>();
     cloned::<StatsHandle>();
     cloned::<LeaseToken>();
@@ -62,8 +63,10 @@ fn every_error_is_one() {
 fn every_stream_may_be_polled_on_another_thread() {
     stream::<Subscription>();
     stream::<Tolerant>();
+    stream::<Batches>();
     value::<Subscription>();
     value::<Tolerant>();
+    value::<Batches>();
 }
 
 /// A stream that may be polled on another thread and in place, whatever its futures are.
@@ -95,6 +98,9 @@ fn every_future_may_be_polled_on_another_thread() {
     spawned(|| given::<Delivery>().commit());
     spawned(|| given::<Delivery<String>>().commit());
     spawned(|| given::<Acker>().commit());
+    spawned(|| given::<Batch>().commit());
+    spawned(|| given::<Batch<String>>().commit_first(1));
+    spawned(|| given::<Batch>().commit_except(|place, delivery| place == 1 && delivery.attempt() > 1));
     spawned(|| commit_all(given::<Vec<Delivery>>()));
     spawned(|| commit_all(given::<Vec<Acker>>()));
     sent(|| given::<&ConnectedKinesisBroker>().subscribe("stream"));

@@ -15,14 +15,15 @@ use crate::{
 ///
 /// Gives the least of what single commits would have given: [`Commit::Stored`] only if every record is covered by a
 /// stored checkpoint, [`Commit::Superseded`] if any of them was superseded. No deliveries are all stored.
+/// [`Batch::commit`](crate::Batch::commit) does the same.
 ///
 /// ```
 /// # use kinesis_stream::{Commit, Delivery, KinesisError, commit_all};
 /// # async fn insert(rows: &[&[u8]]) {}
-/// async fn store(batch: Vec<Delivery>) -> Result<(), KinesisError> {
-///     let rows: Vec<&[u8]> = batch.iter().map(|delivery| delivery.payload().as_ref()).collect();
+/// async fn store(deliveries: Vec<Delivery>) -> Result<(), KinesisError> {
+///     let rows: Vec<&[u8]> = deliveries.iter().map(|delivery| delivery.payload().as_ref()).collect();
 ///     insert(&rows).await;
-///     commit_all(batch).await?;
+///     commit_all(deliveries).await?;
 ///     Ok(())
 /// }
 /// ```

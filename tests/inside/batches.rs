@@ -522,7 +522,7 @@ async fn deliveries_leave_a_batch_and_come_into_one_with_their_duty() {
     let mut batches = batches(&me, horizon(), 6).await;
     let mut batch = next(&mut batches).await;
     assert_eq!((batch.len(), batch.is_empty()), (6, false));
-    assert_eq!(batch.payloads().map(|payload| payload.as_ref()).next_back(), Some(b"a5".as_ref()));
+    assert_eq!(batch.payloads().next_back().map(AsRef::as_ref), Some(b"a5".as_ref()));
     let mut rest = batch.split_off(4);
     assert_eq!((said(&batch), said(&rest), rest.split_off(9).len()), (range("a", 0..4), range("a", 4..6), 0));
     let odd = |delivery: &Delivery| delivery.payload()[1] % 2 == 1;
@@ -583,7 +583,7 @@ async fn a_pipeline_that_holds_batches_up_to_the_bound_goes_on_as_soon_as_one_is
 
 /// Puts so many records a second into a shard for 70 seconds, while batches of two are taken with a pause after each.
 /// What was logged about reads that are too small.
-async fn small(per_second: u64, pause: Duration, prepare: impl Fn(Subscription) -> Batches) -> Vec<String> {
+async fn small(per_second: u64, pause: Duration, prepare: fn(Subscription) -> Batches) -> Vec<String> {
     let logged = Logged::new();
     let ground = Ground::new(&["a"]);
     let mut batches = prepare(ground.instance("me").subscribe(latest()).await);

@@ -1,0 +1,144 @@
+//! Batches on a whole Kinesis: what is asked for on the wire, and what a restart finds.
+
+#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+};
+
+use futures::{StreamExt, TryStreamExt};
+use kinesis_stream::{Batch, Batches, Checkpoint, Commit, MemoryLeaseStore};
+use kinesis_stream_support::{Emulator, Ground, Op, unique};
+use tokio::time::{Duration, timeout};
+
+mod wire;
+
+use self::wire::{PATIENCE, eventually, quick, reading, records, rows, seal, text, texts, up_to_seals};
+
+async fn stream(ground: &Ground, name: &str, shards: u32, records: usize) -> String {
+    let stream = unique(name);
+    ground.create_stream(&stream, shards).await;
+    ground.put_all(&stream, (0..records).map(|i| (format!("key {i}"), i.to_string()))).await;
+    stream
+}
+
+async fn next(batches: &mut Batches) -> Batch {
+    timeout(PATIENCE, batches.next()).await.expect("an item comes").expect("the stream goes on").unwrap()
+}
+
+/// Waits until nobody holds a lease.
+async fn freed(store: &MemoryLeaseStore, stream: &str) {
+    eventually("leases are free", async || rows(store, stream).await.values().all(|row| row.owner.is_none())).await;
+}
+
+// A1, A3, R7
+#[tokio::test]
+async fn after_a_restart_exactly_what_no_committed_batch_held_comes() {
+    let ground = Ground::from_env();
+    let stream = &stream(&ground, "batches", 2, 200).await;
+    let store = MemoryLeaseStore::new();
+    let mut batches = reading(&ground, &store, quick(stream)).await.tolerant().batches(16).unwrap();
+    let mut said = Vec::new();
+    while said.len() < 100 {
+        let batch = next(&mut batches).await;
+        assert!((1..=16).contains(&batch.len()));
+        said.extend(texts(&batch));
+        assert_eq!(batch.commit().await.unwrap(), Commit::Stored);
+    }
+    // Some of the rest is in a batch that is being filled by now.
+    let unseen = timeout(Duration::ZERO, batches.next()).await.ok();
+    drop((batches, unseen));
+    freed(&store, stream).await;
+
+    let seals = seal(&ground, stream).await;
+    let mut second = reading(&ground, &store, quick(stream)).await;
+    let rest = up_to_seals(&mut second, seals).await;
+    assert_eq!(said.len() + rest.len(), 200);
+    let numbers: BTreeSet<usize> = said.iter().chain(&rest).map(|text| text.parse().unwrap()).collect();
+    assert_eq!(numbers, (0..200).collect());
+}
+
+// A1, A3
+#[tokio::test]
+async fn after_a_restart_a_shard_goes_on_at_the_first_record_that_failed() {
+    let ground = Ground::from_env();
+    let stream = &stream(&ground, "failed", 1, 20).await;
+    let store = MemoryLeaseStore::new();
+    let mut batches = reading(&ground, &store, quick(stream)).await.batches(10).unwrap();
+    let first = next(&mut batches).await;
+    assert_eq!(first.len(), 10);
+    assert_eq!(first.commit_except(|_, delivery| text(delivery) == "4").await.unwrap(), Commit::Deferred);
+    drop(batches);
+    freed(&store, stream).await;
+
+    let seals = seal(&ground, stream).await;
+    let mut second = reading(&ground, &store, quick(stream)).await;
+    let rest: Vec<String> = (4..20).map(|i| i.to_string()).collect();
+    assert_eq!(up_to_seals(&mut second, seals).await, rest);
+}
+
+// R7, L9
+#[tokio::test]
+async fn a_pipeline_of_batches_by_shard_ends_clean_and_leaves_every_checkpoint_at_the_last_record() {
+    let ground = Ground::from_env();
+    let stream = &stream(&ground, "by-shard", 4, 400).await;
+    let store = MemoryLeaseStore::new();
+    let batches = reading(&ground, &store, quick(stream)).await.tolerant().batches_by_shard(25).unwrap();
+    let closer = batches.get_ref().closer();
+    let seen = Mutex::new((Vec::new(), BTreeMap::new()));
+    let pipeline = batches.try_for_each_concurrent(4, async |batch| {
+        let numbers: Vec<usize> = batch.iter().map(|delivery| text(delivery).parse().unwrap()).collect();
+        let last = &batch.deliveries()[batch.len() - 1];
+        assert!(batch.iter().all(|delivery| delivery.shard() == last.shard()));
+        let total = {
+            let (all, lasts) = &mut *seen.lock().unwrap();
+            all.extend(numbers.iter().map(|number| (last.shard().to_string(), *number)));
+            lasts.insert(last.shard().to_string(), last.sequence_number().clone());
+            all.len()
+        };
+        batch.commit().await?;
+        if total == 400 {
+            let closer = closer.clone();
+            tokio::spawn(async move { closer.close().await });
+        }
+        Ok(())
+    });
+    timeout(PATIENCE, pipeline).await.expect("it ends").unwrap();
+    assert!(closer.close().await.is_clean());
+    let checkpoints: BTreeMap<_, _> =
+        rows(&store, stream).await.into_iter().map(|(id, row)| (id, row.checkpoint)).collect();
+    let (mut all, last) = seen.into_inner().unwrap();
+    let expected = last.into_iter().map(|(shard, last)| (shard, Some(Checkpoint::After(last)))).collect();
+    assert_eq!((all.len(), checkpoints), (400, expected));
+    // Stable, so it keeps the order within each shard.
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    assert!(all.is_sorted(), "{all:?}");
+}
+
+// R7
+#[tokio::test]
+async fn reads_on_the_wire_ask_for_a_batch_from_the_next_one_on() {
+    const STREAM: &str = "stream";
+    let kinesis = Emulator::start();
+    kinesis.create_stream(STREAM, 1).await;
+    kinesis.put_all(STREAM, (0..50).map(|i| ("key", i.to_string()))).await;
+    let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), quick(STREAM)).await;
+    let first = records(&mut subscription, 5).await;
+    let mut batches = subscription.batches(8).unwrap();
+    let (mut said, mut sizes) = (texts(&first), Vec::new());
+    while said.len() < 50 {
+        let batch = next(&mut batches).await;
+        sizes.push(batch.len());
+        said.extend(texts(&batch));
+        batch.ack();
+    }
+    assert_eq!(said, (0..50).map(|i| i.to_string()).collect::<Vec<_>>());
+    assert_eq!(sizes, [8, 8, 8, 8, 8, 5]);
+    let before = kinesis.faults().count(Op::GetRecords);
+    kinesis.faults().called(Op::GetRecords, before + 2).await;
+    let limits: Vec<u64> =
+        kinesis.faults().calls(Op::GetRecords).iter().map(|call| call.body()["Limit"].as_u64().unwrap()).collect();
+    let large = limits.iter().take_while(|limit| **limit == 1_000).count();
+    assert!((1..limits.len()).contains(&large) && limits[large..].iter().all(|limit| *limit == 8), "{limits:?}");
+}
