@@ -6,8 +6,9 @@
 
 use tokio::time::{Duration, Instant};
 
-/// How long a shard has to fall behind.
+/// How long a shard has to fall behind, and by how much at least: less may be how the service measures.
 const PATIENCE: Duration = Duration::from_secs(30);
+const MARGIN: Duration = Duration::from_secs(1);
 
 /// Reads come a little slower than they may, for the time that their answers take: so many in a hundred are enough.
 const PACE: u32 = 75;
@@ -35,13 +36,18 @@ impl Lag {
             return false;
         };
         let run = self.run.get_or_insert(Run { since: now, behind, reads: 0 });
+        run.reads += 1;
         let lasted = now - run.since;
         if lasted < PATIENCE {
-            run.reads += 1;
             return false;
         }
         let allowed = lasted.as_secs_f64() * f64::from(reads_per_second);
-        let grows = behind > run.behind && f64::from(run.reads) * 100.0 >= allowed * f64::from(PACE);
+        let at_pace = f64::from(run.reads) * 100.0 >= allowed * f64::from(PACE);
+        let grown = behind.saturating_sub(run.behind);
+        if at_pace && !grown.is_zero() && grown < MARGIN {
+            return false;
+        }
+        let grows = at_pace && grown >= MARGIN;
         self.run = Some(Run { since: now, behind, reads: 1 });
         grows
     }
@@ -66,6 +72,13 @@ mod tests {
     fn a_lag_that_grows_for_half_a_minute_of_full_reads_at_the_full_pace_is_told() {
         assert_eq!(said(200, Some), [30_000, 60_000]);
         assert_eq!(said(250, Some), [30_000, 60_000]);
+    }
+
+    // R7
+    #[test]
+    fn a_lag_that_grows_slowly_is_told_when_it_has_grown_by_a_second() {
+        assert_eq!(said(200, |at| Some(at / 50)), [50_000]);
+        assert_eq!(said(200, |at| Some(at / 100)), [0; 0]);
     }
 
     // R7

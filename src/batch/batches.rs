@@ -21,7 +21,7 @@ use crate::{
     subscription::{Subscription, Tolerance, Tolerant},
 };
 
-/// How long a batch waits for more, unless [`Batches::max_wait`] says otherwise: a fifth of the time between two reads
+/// How long a batch waits for more, unless [`Batches::max_wait`] says otherwise: a quarter of the time between two reads
 /// of a shard at full pace, so that what lies in several shards comes together.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
@@ -29,7 +29,7 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 ///
 /// - **An item** is a [`Batch`] of at least one and at most `size` deliveries, those of each shard in its order, or an
 ///   error. A batch goes out as soon as it is full, and at the latest [`max_wait`](Self::max_wait) after its first
-///   record came.
+///   record came, or with the next poll, together with whatever is ready by then.
 /// - **An error** goes out at once, before the batch that is being filled, which loses nothing and goes on being filled. An
 ///   error of class [`Fatal`](ErrorClass::Fatal), which is the last one, comes after it.
 /// - **The end** comes when that of the subscription does. What was being filled goes out before it, at once.

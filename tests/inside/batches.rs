@@ -1,12 +1,13 @@
 //! Records in batches: when they go out, what is in them, and what settling them comes to (R7, A1, A2, A5).
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{FutureExt, StreamExt};
-use tokio::time::{Duration, sleep, timeout};
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
 
 use super::{
-    ground::{Ground, Instance, Logged, horizon, latest, millis, names, range, seconds, take},
+    dice::Dice,
+    ground::{Ground, Instance, Logged, horizon, latest, millis, name, names, range, seconds, take},
     kinesis::Kinesis,
     script::{Fault, Rule},
     table::Ask,
@@ -304,6 +305,41 @@ async fn by_shard_records_of_two_leases_are_not_mixed_and_come_in_their_order() 
     assert_eq!(ground.checkpoint("a").await, "at a0");
     assert_eq!(again.commit().await.unwrap(), Commit::Stored);
     assert_eq!(ground.checkpoint("a").await, "after a2");
+}
+
+// R7, A1
+#[tokio::test(start_paused = true)]
+async fn whatever_comes_when_every_record_is_in_one_batch_in_the_order_of_its_shard() {
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let shards = &["a", "b", "c", "d"][..=dice.index(4)];
+        let ground = Ground::new(shards);
+        let stream = horizon().poll_interval(millis(20)).reads_per_second(100);
+        let subscription = ground.instance("me").subscribe(stream).await;
+        let (size, by_shard) = (1 + dice.index(12), dice.roll(2) == 0);
+        let make = if by_shard { Subscription::batches_by_shard } else { Subscription::batches };
+        let mut batches = make(subscription, size).unwrap();
+        let (mut put, mut came) = (BTreeMap::<&str, usize>::new(), BTreeMap::<String, Vec<String>>::new());
+        for round in (0..=40).rev() {
+            let (shard, count) = (*dice.one(shards), dice.index(9));
+            ground.kinesis.put(shard, count);
+            *put.entry(shard).or_default() += count;
+            let until = Instant::now() + if round == 0 { seconds(2) } else { millis(dice.roll(90)) };
+            while let Ok(batch) = timeout_at(until, batches.next()).await {
+                let batch = batch.unwrap().unwrap();
+                let first = batch.deliveries()[0].shard();
+                assert!(batch.len() <= size, "seed {seed}");
+                assert!(!by_shard || batch.iter().all(|record| record.shard() == first), "seed {seed}");
+                for record in &batch {
+                    came.entry(record.shard().to_string()).or_default().push(name(record).to_owned());
+                }
+                batch.ack();
+            }
+        }
+        put.retain(|_, count| *count > 0);
+        let expected = put.into_iter().map(|(shard, count)| (shard.to_owned(), range(shard, 0..count))).collect();
+        assert_eq!(came, expected, "seed {seed}");
+    }
 }
 
 // A1, A4
