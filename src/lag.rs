@@ -43,13 +43,12 @@ impl Lag {
         }
         let allowed = lasted.as_secs_f64() * f64::from(reads_per_second);
         let at_pace = f64::from(run.reads) * 100.0 >= allowed * f64::from(PACE);
-        let grown = behind.saturating_sub(run.behind);
-        if at_pace && !grown.is_zero() && grown < MARGIN {
+        let lost = behind.saturating_sub(run.behind);
+        if at_pace && !lost.is_zero() && lost < MARGIN {
             return false;
         }
-        let grows = at_pace && grown >= MARGIN;
         self.run = Some(Run { since: now, behind, reads: 1 });
-        grows
+        at_pace && lost >= MARGIN
     }
 }
 
