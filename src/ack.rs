@@ -34,6 +34,11 @@ impl Ticket {
     pub(crate) fn of(generation: u64, offset: u64) -> Self {
         Self { generation, offset }
     }
+
+    /// Whether both are of the same opening of their shard.
+    pub(crate) fn shares_opening(self, other: Self) -> bool {
+        self.generation == other.generation
+    }
 }
 
 /// An open position, or a range of settled ones: everything after the entry before this one.

@@ -167,6 +167,11 @@ impl<T> Delivery<T> {
         Arc::ptr_eq(&self.acker.ledger, &other.acker.ledger)
     }
 
+    /// Whether the other one is of the same shard and the same opening of it, so that both count or neither does.
+    pub(crate) fn shares_opening<U>(&self, other: &Delivery<U>) -> bool {
+        self.shares_shard(other) && self.acker.ticket.shares_opening(other.acker.ticket)
+    }
+
     /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that
     /// it will not be now: [`Commit`] says which. Commits of one shard that wait at the same time share one write.
     ///

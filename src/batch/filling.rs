@@ -11,7 +11,7 @@ use crate::delivery::Delivery;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grouping {
     Mixed,
-    /// Records of one shard, delivered under one lease.
+    /// Records of one shard and one opening of it, and so of one lease.
     ByShard,
 }
 
@@ -44,8 +44,8 @@ impl Filling {
     /// Takes a record in.
     pub(super) fn add(&mut self, delivery: Delivery) {
         let mut place = self.place(&delivery);
-        // What another lease delivered is not mixed with it, and goes out before it.
-        if let Some(at) = place.filter(|at| !self.is_of_lease(*at, &delivery)) {
+        // What an earlier opening of the shard delivered is not mixed with it, and goes out before it.
+        if let Some(at) = place.filter(|at| !self.is_of_opening(*at, &delivery)) {
             self.close(at);
             place = None;
         }
@@ -96,9 +96,9 @@ impl Filling {
         last.or_else(|| self.open.iter().position(takes))
     }
 
-    fn is_of_lease(&self, at: usize, delivery: &Delivery) -> bool {
+    fn is_of_opening(&self, at: usize, delivery: &Delivery) -> bool {
         let first = self.open[at].batch.deliveries.first();
-        self.grouping == Grouping::Mixed || first.is_some_and(|first| first.epoch() == delivery.epoch())
+        self.grouping == Grouping::Mixed || first.is_some_and(|first| first.shares_opening(delivery))
     }
 
     fn close(&mut self, at: usize) {
