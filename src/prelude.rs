@@ -1,13 +1,10 @@
 //! Everything that a pipeline needs, in one import: `use kinesis_stream::prelude::*;`
 //!
 //! The combinators are those of [`futures`]. They lack two things, which are added here:
-//! [`chunks_timeout`](StreamTimeoutExt::chunks_timeout), that of tokio-stream, and
+//! [`chunks_timeout`](StreamTimeoutExt::chunks_timeout), that of tokio-stream, for whatever a pipeline made of deliveries
+//! (deliveries themselves come in [`batches`](Subscription::batches)), and
 //! [`buffer_by_key`](DeliveryStreamExt::buffer_by_key). Importing the `StreamExt` of both futures and tokio-stream would
 //! make most calls ambiguous; importing this does not.
-//! The combinators are those of [`futures`], and [`chunks_timeout`](StreamTimeoutExt::chunks_timeout) is the one of
-//! tokio-stream that they lack, for whatever a pipeline made of deliveries; deliveries themselves come in
-//! [`batches`](Subscription::batches). Importing both crates' `StreamExt` would make most calls ambiguous; importing this
-//! does not.
 //!
 //! # Which one
 //!
@@ -18,7 +15,8 @@
 //! | pass results on as they come | [`try_buffer_unordered`](TryStreamExt::try_buffer_unordered) | that of the stream | is passed on |
 //! | pass results on in order | [`try_buffered`](TryStreamExt::try_buffered), [`buffered`](StreamExt::buffered) | that of the stream | is passed on |
 //! | work on many at once, of each key on one | [`buffer_by_key`](DeliveryStreamExt::buffer_by_key) | that of the stream, after the one before of its key | is passed on |
-//! | write in batches | [`chunks_timeout`](StreamTimeoutExt::chunks_timeout), [`ready_chunks`](StreamExt::ready_chunks) | that of the stream | is in the batch |
+//! | write in batches | [`batches`](Subscription::batches) | that of the stream | is passed on |
+//! | the same, of what deliveries became | [`chunks_timeout`](StreamTimeoutExt::chunks_timeout), [`ready_chunks`](StreamExt::ready_chunks) | that of the stream | is in the batch |
 //! | feed a sink | [`forward`](StreamExt::forward) | that of the stream | ends it |
 //!
 //! A pipeline that ends at an error, or is dropped, gives back what is in flight in it. Nothing of it is lost.
@@ -209,20 +207,6 @@
 //!     });
 //!     quakes.tolerant().forward(table).await
 //! }
-//! # fn parse(payload: &[u8]) -> u64 { payload.len() as u64 }
-//! # async fn insert(rows: &[Delivery<u64>]) {}
-//! # async fn example(quakes: Subscription) -> Result<(), KinesisError> {
-//! quakes
-//!     .tolerant()
-//!     .map_ok(|delivery| delivery.map(|payload| parse(&payload)))
-//!     .chunks_timeout(500, Duration::from_millis(50))
-//!     .map(|chunk| chunk.into_iter().collect::<Result<Vec<_>, KinesisError>>())
-//!     .try_for_each(async |parsed| {
-//!         insert(&parsed).await;
-//!         commit_all(parsed).await.map(drop)
-//!     })
-//!     .await
-//! # }
 //! ```
 
 use std::time::Duration;
