@@ -24,6 +24,7 @@ use tokio::sync::watch;
 mod call;
 mod error;
 mod layer;
+mod line;
 mod log;
 mod partial;
 mod rule;
@@ -37,7 +38,7 @@ pub use self::{
 };
 use crate::op::Op;
 
-/// The handle on an emulator's fault layer. Clones share it.
+/// The handle on an emulator's fault layer, or on a line of faulty clients. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     shared: Arc<Shared>,
@@ -48,6 +49,8 @@ struct Shared {
     inner: Mutex<Inner>,
     /// Ticks at every call.
     called: watch::Sender<()>,
+    /// How many calls are under way.
+    under_way: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -106,9 +109,21 @@ impl Faults {
         }
     }
 
+    /// Returns once no call is under way: each was answered, or its caller gave it up. Dropping the future does no harm.
+    pub async fn idle(&self) {
+        // The sender lives in `self`, so waiting cannot fail.
+        drop(self.shared.under_way.subscribe().wait_for(|calls| *calls == 0).await);
+    }
+
     /// Forgets the calls so far. Rules stay.
     pub fn clear(&self) {
         self.inner().log = Log::default();
+    }
+
+    /// Counts a call as one that is under way for as long as this is kept.
+    fn enter(&self) -> UnderWay {
+        self.shared.under_way.send_modify(|calls| *calls += 1);
+        UnderWay(self.clone())
     }
 
     fn install(&self, rule: Rule) {
@@ -131,5 +146,14 @@ impl Faults {
     /// A panic in a test leaves nothing half done here, so poison means nothing.
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call from its arrival to its answer.
+struct UnderWay(Faults);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.shared.under_way.send_modify(|calls| *calls -= 1);
     }
 }

@@ -1,7 +1,8 @@
 //! The ground that the tests, examples and benches of kinesis-stream stand on.
 //!
 //! - [`Emulator`]: a Kinesis of one's own, in this process, and [`Ground`]: the same helpers over any server;
-//! - [`Faults`]: calls of an emulator that fail, wait, hang or come back changed, and the log of its calls;
+//! - [`DynamoDb`]: a DynamoDB of one's own, in this process;
+//! - [`Faults`]: calls that fail, wait, hang or come back changed, and their log: of an emulator, or of a client;
 //! - [`canned`]: a Kinesis that answers from templates, for benchmarks;
 //! - [`earthquakes`]: real data to put into a stream;
 //! - [`Server`]: a router on a thread of its own, which the others are made of.
@@ -20,6 +21,7 @@
 //! Nothing here depends on the library.
 
 pub mod canned;
+mod dynamodb;
 pub mod earthquakes;
 mod emulator;
 mod faithful;
@@ -31,6 +33,7 @@ mod shard;
 mod wire;
 
 pub use self::{
+    dynamodb::{DYNAMODB_VARIABLE, DynamoDb},
     emulator::{Builder, Emulator},
     faults::{AwsError, Call, Faults, Rule},
     ground::{ENDPOINT_VARIABLE, Ground, Stored, unique},

@@ -1,8 +1,8 @@
-//! The operations of the service, by name.
+//! The operations of the services, by name.
 
 use axum::http::HeaderMap;
 
-/// An operation of Kinesis.
+/// An operation of Kinesis, or of DynamoDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
@@ -26,12 +26,24 @@ pub enum Op {
     PutRecords,
     /// `SplitShard`
     SplitShard,
+    /// `CreateTable`, of DynamoDB
+    CreateTable,
+    /// `DeleteItem`, of DynamoDB
+    DeleteItem,
+    /// `DescribeTable`, of DynamoDB
+    DescribeTable,
+    /// `GetItem`, of DynamoDB
+    GetItem,
+    /// `Scan`, of DynamoDB
+    Scan,
+    /// `UpdateItem`, of DynamoDB
+    UpdateItem,
     /// Any other.
     Other,
 }
 
 impl Op {
-    /// The operation that a request names in its target, `Kinesis_20131202.<operation>`.
+    /// The operation that a request names in its target, as in `Kinesis_20131202.<operation>`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         match target.rsplit('.').next().unwrap_or_default() {
@@ -45,6 +57,12 @@ impl Op {
             "PutRecord" => Self::PutRecord,
             "PutRecords" => Self::PutRecords,
             "SplitShard" => Self::SplitShard,
+            "CreateTable" => Self::CreateTable,
+            "DeleteItem" => Self::DeleteItem,
+            "DescribeTable" => Self::DescribeTable,
+            "GetItem" => Self::GetItem,
+            "Scan" => Self::Scan,
+            "UpdateItem" => Self::UpdateItem,
             _ => Self::Other,
         }
     }

@@ -8,6 +8,7 @@ use std::{
 
 use axum::{Router, serve::ListenerExt};
 use tokio::{
+    net::TcpListener as Listener,
     runtime::{Builder, Runtime},
     sync::oneshot,
 };
@@ -28,13 +29,27 @@ impl Server {
     /// # Errors
     /// The system gives no port, no thread or no runtime.
     pub fn start(name: &str, router: Router) -> io::Result<Self> {
+        Self::host(name, move |listener| async move {
+            let listener = listener.tap_io(|connection| {
+                // Best effort: with Nagle's algorithm on, answers are late but right.
+                drop(connection.set_nodelay(true));
+            });
+            axum::serve(listener, router).await
+        })
+    }
+
+    /// Lets `serve` have a free port of 127.0.0.1.
+    pub(crate) fn host<F>(name: &str, serve: impl FnOnce(Listener) -> F + Send + 'static) -> io::Result<Self>
+    where
+        F: Future<Output = io::Result<()>>,
+    {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
         let thread =
-            thread::Builder::new().name(name.to_owned()).spawn(move || serve(&runtime, listener, router, stopped))?;
+            thread::Builder::new().name(name.to_owned()).spawn(move || run(&runtime, listener, serve, stopped))?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -63,16 +78,21 @@ impl fmt::Debug for Server {
 }
 
 /// Returns once the other end of `stopped` is dropped; what is still open then ends with the runtime.
-fn serve(runtime: &Runtime, listener: TcpListener, router: Router, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+fn run<F>(
+    runtime: &Runtime,
+    listener: TcpListener,
+    serve: impl FnOnce(Listener) -> F,
+    stopped: oneshot::Receiver<()>,
+) -> io::Result<()>
+where
+    F: Future<Output = io::Result<()>>,
+{
     runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|connection| {
-            // Best effort: with Nagle's algorithm on, answers are late but right.
-            drop(connection.set_nodelay(true));
-        });
+        let listener = Listener::from_std(listener)?;
         tokio::select! {
             biased;
             _ = stopped => Ok(()),
-            ended = axum::serve(listener, router).into_future() => ended,
+            ended = serve(listener) => ended,
         }
     })
 }

@@ -29,13 +29,14 @@ impl Call {
         self.op
     }
 
-    /// The stream that it was asked of. `PutRecords` and the like keep it in their body.
+    /// The stream, or the table, that it was asked of. `PutRecords` and the like keep it in their body.
     #[must_use]
     pub fn stream(&self) -> Option<&str> {
         self.stream.as_deref()
     }
 
-    /// The shard that `GetRecords`, `GetShardIterator`, `SplitShard` or `MergeShards` named.
+    /// The shard that `GetRecords`, `GetShardIterator`, `SplitShard` or `MergeShards` named, or the shard of the lease that
+    /// `DeleteItem`, `GetItem` or `UpdateItem` named.
     #[must_use]
     pub fn shard(&self) -> Option<&str> {
         self.shard.as_deref()
@@ -51,6 +52,11 @@ impl Call {
     #[must_use]
     pub fn body(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// Whether the request holds this text.
+    pub(super) fn says(&self, text: &str) -> bool {
+        self.body.windows(text.len().max(1)).any(|part| part == text.as_bytes())
     }
 
     pub(super) fn size(&self) -> usize {
@@ -71,6 +77,14 @@ fn target(asked: &Asked) -> (Option<String>, Option<String>) {
             }
         }
         Op::PutRecord | Op::PutRecords => (None, None),
+        Op::CreateTable | Op::DescribeTable | Op::Scan => (text(&asked.json()["TableName"]), None),
+        // A table of leases: the shard is the end of a row's key.
+        Op::DeleteItem | Op::GetItem | Op::UpdateItem => {
+            let body = asked.json();
+            let row = body["Key"]["leaseKey"]["S"].as_str();
+            let shard = row.map(|row| row.rsplit_once('/').map_or(row, |(_, shard)| shard).to_owned());
+            (text(&body["TableName"]), shard)
+        }
         _ => {
             let body = asked.json();
             let shard = ["ShardId", "ShardToSplit", "ShardToMerge"].iter().find_map(|field| text(&body[*field]));

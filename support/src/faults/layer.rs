@@ -17,6 +17,7 @@ use super::{
 use crate::wire::{Answer, Asked};
 
 pub(crate) async fn layer(State(faults): State<Faults>, request: Request, next: Next) -> Response {
+    let _under_way = faults.enter();
     through(&faults, request, next).await.unwrap_or_else(IntoResponse::into_response)
 }
 

@@ -22,18 +22,25 @@ pub struct Scope {
     faults: Faults,
     op: Op,
     shard: Option<String>,
+    text: Option<String>,
     window: Window,
 }
 
 #[expect(clippy::must_use_candidate, reason = "a rule is in force whether or not its handle is kept")]
 impl Scope {
     pub(super) fn new(faults: Faults, op: Op) -> Self {
-        Self { faults, op, shard: None, window: Window::Every }
+        Self { faults, op, shard: None, text: None, window: Window::Every }
     }
 
-    /// Only calls on this shard. `PutRecord`, `PutRecords` and `ListShards` name none, so they are not met.
+    /// Only calls on this shard, or on its lease. `PutRecord`, `PutRecords` and `ListShards` name none, so they are not met.
     pub fn shard(mut self, id: impl Into<String>) -> Self {
         self.shard = Some(id.into());
+        self
+    }
+
+    /// Only calls whose body holds this text.
+    pub fn saying(mut self, text: impl Into<String>) -> Self {
+        self.text = Some(text.into());
         self
     }
 
@@ -95,9 +102,10 @@ impl Scope {
 
     fn install(self, action: Action) -> Rule {
         let (lifted, _) = watch::channel(false);
-        let state = State { op: self.op, shard: self.shard, window: self.window, met: AtomicUsize::new(0), lifted };
+        let Self { faults, op, shard, text, window } = self;
+        let state = State { op, shard, text, window, met: AtomicUsize::new(0), lifted };
         let rule = Rule { state: Arc::new(state), action };
-        self.faults.install(rule.clone());
+        faults.install(rule.clone());
         rule
     }
 }
@@ -128,7 +136,9 @@ impl Rule {
     /// Counts a call, and tells whether it is to be acted on.
     pub(super) fn meets(&self, call: &Call) -> bool {
         let state = &*self.state;
-        let ours = call.op() == state.op && (state.shard.is_none() || state.shard.as_deref() == call.shard());
+        let ours = call.op() == state.op
+            && (state.shard.is_none() || state.shard.as_deref() == call.shard())
+            && state.text.as_ref().is_none_or(|text| call.says(text));
         ours && !self.is_lifted() && state.window.contains(state.met.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
@@ -143,6 +153,7 @@ impl Rule {
 struct State {
     op: Op,
     shard: Option<String>,
+    text: Option<String>,
     window: Window,
     /// Calls counted so far, in and out of the window.
     met: AtomicUsize,
