@@ -171,10 +171,10 @@ impl KinesisBroker {
         }
         if self.connection.is_new() {
             let config = match &self.target {
-                Target::Chain(access) => config::load(access).await?,
+                Target::Chain(access) => config::load(access, config::KINESIS).await?,
                 Target::Given(config) => (**config).clone(),
             };
-            config::check(&config)?;
+            config::check(&config, config::KINESIS)?;
             let config = match self.call_timeout {
                 Some(limit) => config::with_call_timeout(config, limit),
                 None => config,

@@ -5,7 +5,8 @@
 //! instance that was overtaken are refused, however late they arrive.
 //!
 //! - [`MemoryLeaseStore`] keeps leases in this process; they end with it.
-//! - `EmbeddedLeaseStore` keeps them in a file of this host. Behind the feature `embedded`.
+//! - `EmbeddedLeaseStore`, behind the cargo feature `embedded`, keeps them in a file of this host.
+//! - `DynamoDbLeaseStore`, behind the cargo feature `dynamodb`, keeps them in a table that instances share.
 
 use std::{fmt, sync::Arc};
 
@@ -15,10 +16,14 @@ use crate::{failure::StoreError, id::ShardId, position::Checkpoint};
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod memory;
 
+#[cfg(feature = "dynamodb")]
+pub use self::dynamodb::DynamoDbLeaseStore;
 #[cfg(feature = "embedded")]
 pub use self::embedded::EmbeddedLeaseStore;
 pub use self::memory::MemoryLeaseStore;

@@ -93,6 +93,7 @@
 //! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
 //! | [`Publisher`], [`Outgoing`] | putting records into a stream |
 //! | [`LeaseStore`], [`MemoryLeaseStore`], `EmbeddedLeaseStore` | where leases and checkpoints are kept |
+//! | [`LeaseStore`], [`MemoryLeaseStore`], `DynamoDbLeaseStore` | where leases and checkpoints are kept |
 //! | [`prelude`] | what a pipeline needs, in one import |
 //!
 //! # Features
@@ -101,6 +102,8 @@
 //!   brings the database redb.
 //! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
 //!   default.
+//! - `dynamodb`: `DynamoDbLeaseStore`, leases in a table of DynamoDB that the instances of a consumer share and that
+//!   outlives them. Off by default.
 
 mod ack;
 mod aggregate;
@@ -156,6 +159,8 @@ mod tag;
 mod token;
 mod witness;
 
+#[cfg(feature = "dynamodb")]
+pub use crate::lease::DynamoDbLeaseStore;
 #[cfg(feature = "embedded")]
 pub use crate::lease::EmbeddedLeaseStore;
 #[cfg(any(test, feature = "contract"))]

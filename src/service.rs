@@ -18,7 +18,7 @@ use crate::{
 mod answer_time;
 #[cfg(test)]
 mod canned;
-mod classify;
+pub(crate) mod classify;
 pub(crate) mod config;
 mod sdk;
 

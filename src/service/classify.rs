@@ -15,13 +15,21 @@ pub(super) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> Se
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    let (kind, detail) = match &error {
-        SdkError::ServiceError(answer) => refused(answer.err().meta(), answer.raw().status().as_u16()),
-        SdkError::ResponseError(answer) => unreadable(&error, answer.raw().status().as_u16()),
-        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => unsent(&error, FailureKind::Unreachable),
-        _ => unsent(&error, FailureKind::Other),
-    };
+    let (kind, detail) = told(&error);
     ServiceFailure::new(action, kind, detail).caused_by(error)
+}
+
+/// What an error of any service of AWS is, and that in words.
+pub(crate) fn told<E>(error: &SdkError<E, HttpResponse>) -> (FailureKind, String)
+where
+    E: ProvideErrorMetadata + Error + 'static,
+{
+    match error {
+        SdkError::ServiceError(answer) => refused(answer.err().meta(), answer.raw().status().as_u16()),
+        SdkError::ResponseError(answer) => unreadable(error, answer.raw().status().as_u16()),
+        SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => unsent(error, FailureKind::Unreachable),
+        _ => unsent(error, FailureKind::Other),
+    }
 }
 
 /// The service answered with an error of its own.

@@ -12,6 +12,11 @@ use http::{Uri, uri::Authority};
 
 use crate::error::KinesisError;
 
+/// The services by the names under which the environment and profiles configure their endpoints.
+pub(crate) const KINESIS: &str = "Kinesis";
+#[cfg(feature = "dynamodb")]
+pub(crate) const DYNAMODB: &str = "DynamoDB";
+
 /// The region of test credentials, where neither the user nor the environment names one.
 const TEST_REGION: &str = "us-east-1";
 
@@ -28,13 +33,13 @@ pub(crate) struct Access {
     pub(crate) test_credentials: bool,
 }
 
-/// Loads the configuration. Credentials are not fetched yet: that happens at the first request.
-pub(crate) async fn load(access: &Access) -> Result<SdkConfig, KinesisError> {
+/// Loads the configuration for this service. Credentials are not fetched yet: that happens at the first request.
+pub(crate) async fn load(access: &Access, service: &str) -> Result<SdkConfig, KinesisError> {
     if let Some(endpoint) = &access.endpoint {
         check_endpoint(endpoint)?;
     }
     let config = loader(access).load().await;
-    check(&config)?;
+    check(&config, service)?;
     Ok(config)
 }
 
@@ -60,12 +65,12 @@ fn local_region() -> RegionProviderChain {
         .or_else(Region::from_static(TEST_REGION))
 }
 
-/// Whether a client can be made of this configuration and used without a panic.
+/// Whether a client of this service can be made of this configuration and used without a panic.
 ///
 /// A missing behavior version, sleep implementation, time source, HTTP client or cache is none of its business: the
 /// features with which this crate builds the SDK supply them.
-pub(crate) fn check(config: &SdkConfig) -> Result<(), KinesisError> {
-    if let Some(endpoint) = endpoint(config) {
+pub(crate) fn check(config: &SdkConfig, service: &str) -> Result<(), KinesisError> {
+    if let Some(endpoint) = endpoint(config, service) {
         check_endpoint(&endpoint)?;
     }
     check_region(config.region())?;
@@ -98,13 +103,13 @@ pub(crate) fn with_call_timeout(config: SdkConfig, limit: Duration) -> SdkConfig
 }
 
 /// The endpoint that a client would use, if not the region's own. It can come from the environment or a profile, for
-/// Kinesis alone or for all services, and is not in the [`SdkConfig`] itself then.
-fn endpoint(config: &SdkConfig) -> Option<String> {
+/// this service alone or for all, and is not in the [`SdkConfig`] itself then.
+fn endpoint(config: &SdkConfig, service: &str) -> Option<String> {
     let configured = || config.endpoint_url().map(str::to_owned);
     if config.get_origin("endpoint_url").is_client_config() {
         return configured();
     }
-    let key = ServiceConfigKey::builder().service_id("Kinesis").env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
+    let key = ServiceConfigKey::builder().service_id(service).env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
     let loaded = config.service_config().zip(key.ok()).and_then(|(service, key)| service.load_config(key));
     loaded.or_else(configured)
 }
@@ -182,7 +187,7 @@ mod tests {
     }
 
     fn refusal(config: sdk_config::Builder) -> String {
-        check(&config.build()).unwrap_err().to_string()
+        check(&config.build(), KINESIS).unwrap_err().to_string()
     }
 
     // L3
@@ -190,7 +195,7 @@ mod tests {
     async fn a_config_with_a_region_and_credentials_is_enough_to_make_calls() {
         let bare = enough().retry_config(RetryConfig::disabled()).build();
         assert!(bare.behavior_version().is_none() && bare.sleep_impl().is_none() && bare.http_client().is_none());
-        check(&bare).unwrap();
+        check(&bare, KINESIS).unwrap();
         let failed = SdkService::new(&bare).describe("orders").await.unwrap_err();
         assert!(failed.to_string().contains("Connection refused"), "{failed}");
     }
@@ -207,7 +212,7 @@ mod tests {
     #[test]
     fn a_region_is_a_label_of_a_host_name() {
         for region in ["us-east-1", "cn-north-1", "test", &"x".repeat(63)] {
-            check(&enough().region(Region::new(region.to_owned())).build()).unwrap();
+            check(&enough().region(Region::new(region.to_owned())).build(), KINESIS).unwrap();
         }
         for region in ["", "us east", "eu-central-1.evil.example/", "-x", "a\n", "ä", &"x".repeat(64)] {
             let refused = refusal(enough().region(Region::new(region.to_owned())));
@@ -220,7 +225,7 @@ mod tests {
         let good =
             ["http://localhost:4566", "https://kinesis.eu-west-1.amazonaws.com/", "HTTP://[::1]:80", "http://u:p@h/p"];
         for endpoint in good {
-            check(&enough().endpoint_url(endpoint).build()).unwrap();
+            check(&enough().endpoint_url(endpoint).build(), KINESIS).unwrap();
         }
         let bad = [
             "",
@@ -259,7 +264,7 @@ mod tests {
     // `AWS_ENDPOINT_URL_KINESIS=` makes the SDK panic at the first call.
     #[test]
     fn an_endpoint_out_of_the_environment_is_checked_like_any_other() {
-        check(&enough().service_config(Environment("http://localhost:4566")).build()).unwrap();
+        check(&enough().service_config(Environment("http://localhost:4566")).build(), KINESIS).unwrap();
         assert!(refusal(enough().service_config(Environment(""))).ends_with(r#"given: """#));
     }
 
@@ -329,7 +334,7 @@ mod tests {
             config().use_fips(true).use_dual_stack(true).endpoint_url("http://localhost"),
         ];
         for config in odd.map(sdk_config::Builder::build) {
-            check(&config).unwrap();
+            check(&config, KINESIS).unwrap();
             let service = SdkService::new(&config);
             service.read("i", 1).await.unwrap_err();
             let minute = Duration::from_mins(1);
@@ -340,7 +345,7 @@ mod tests {
     #[tokio::test]
     async fn a_wrong_endpoint_is_refused_before_anything_is_loaded() {
         let access = Access { endpoint: Some("localhost:4566".into()), ..Access::default() };
-        let refused = load(&access).await.unwrap_err().to_string();
+        let refused = load(&access, KINESIS).await.unwrap_err().to_string();
         assert!(refused.starts_with("invalid endpoint: an absolute http:// or https:// URL is needed"), "{refused}");
         assert!(refused.ends_with(r#"given: "localhost:4566""#), "{refused}");
     }
@@ -352,10 +357,10 @@ mod tests {
             region: Some("eu-north-1".into()),
             test_credentials: true,
         };
-        let config = load(&access).await.unwrap();
+        let config = load(&access, KINESIS).await.unwrap();
         assert_eq!(config.endpoint_url(), Some("http://localhost:4566"));
         assert_eq!(config.region().map(AsRef::as_ref), Some("eu-north-1"));
-        let loaded = load(&Access { region: None, ..access }).await.unwrap();
+        let loaded = load(&Access { region: None, ..access }, KINESIS).await.unwrap();
         assert!(loaded.region().is_some(), "test credentials need no region");
     }
 }

@@ -1,0 +1,269 @@
+//! Leases in a table of DynamoDB, which the instances of a consumer share.
+
+use std::{fmt, sync::Arc};
+
+use aws_config::SdkConfig;
+use aws_sdk_dynamodb::Client;
+
+mod attribute;
+mod checkpoint;
+mod client;
+mod counters;
+mod expression;
+mod keys;
+mod reading;
+mod row;
+mod table;
+mod write;
+
+use self::{
+    attribute::{OWNER, WANTED_BY, text},
+    client::{Chain, Source},
+    counters::Counters,
+    keys::Keys,
+    table::Table,
+};
+use crate::{
+    error::KinesisError,
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    position::Checkpoint,
+    service::config::{self, Access},
+};
+
+/// Leases in a table of DynamoDB: they outlive the process, and the instances of a consumer share them.
+///
+/// Clones share one connection and one memory. For the cargo feature `dynamodb`, which is off by default.
+///
+/// ```no_run
+/// use kinesis_stream::{DynamoDbLeaseStore, prelude::*};
+///
+/// # async fn example() -> Result<(), KinesisError> {
+/// let leases = DynamoDbLeaseStore::new("quake-leases")?.create_if_missing();
+/// let broker = KinesisBroker::new().consumer("quake-archive").lease_store(leases).connect().await?;
+/// let quakes = broker.subscribe("quakes").await?;
+/// # drop(quakes);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The table
+///
+/// One table holds the leases of any number of consumers and streams. Its hash key is `leaseKey`, a string; it has no
+/// range key, and this library uses no index. [`create_if_missing`](Self::create_if_missing) creates it, or you do:
+///
+/// ```text
+/// aws dynamodb create-table --table-name quake-leases --billing-mode PAY_PER_REQUEST \
+///     --key-schema AttributeName=leaseKey,KeyType=HASH \
+///     --attribute-definitions AttributeName=leaseKey,AttributeType=S
+/// ```
+///
+/// No time to live is to be set on it: a row that goes takes its checkpoint along.
+///
+/// # Permissions
+///
+/// ```json
+/// {
+///   "Version": "2012-10-17",
+///   "Statement": [{
+///     "Effect": "Allow",
+///     "Action": ["dynamodb:Scan", "dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"],
+///     "Resource": "arn:aws:dynamodb:REGION:ACCOUNT:table/quake-leases"
+///   }]
+/// }
+/// ```
+///
+/// [`create_if_missing`](Self::create_if_missing) needs `dynamodb:CreateTable` and `dynamodb:DescribeTable` on top,
+/// where the table is missing; while it is there neither is called.
+///
+/// # What it costs
+///
+/// For an instance that holds `s` shards, in a minute, with the default intervals. A row has about 400 bytes. A write of
+/// up to 1 KB is one write unit; a consistent scan is one read unit for each 4 KB of the *whole table*, whoever's rows
+/// those are, so consumers with many shards are better off with tables of their own.
+///
+/// | | write units | read units |
+/// |---|---|---|
+/// | idle | `s` x 60 s / `renew_interval` = 20 `s` | at most (60 s / `renew_interval` + 60 s / `list_interval`) x table / 4 KB, rounded up: 26 for up to 10 rows, 260 for 100 |
+/// | busy, with `ack` | at most `s` x 60 s / `checkpoint_interval` = 60 `s`; a checkpoint stands in for a renewal | the same |
+/// | busy, with `commit` | as many as commits that wait for a write, at most one at a time for each shard | the same |
+///
+/// A take, a release, a request to hand over and a delete are one write each, a take from another owner two. A write that
+/// is refused costs a write as well. A shard whose lease is held costs no other calls, a stream none but its scans: one in
+/// each `renew_interval`, one with each listing of the shards, and one when a shard comes to its end.
+///
+/// # Rows
+///
+/// A row has the attributes of the Kinesis Client Library, the *KCL*, under its names and types: `leaseKey` (S),
+/// `leaseOwner` (S, absent while free), `leaseCounter` (N), `checkpoint` (S), `checkpointSubSequenceNumber` (N),
+/// `ownerSwitchesSinceCheckpoint` (N), `parentShardId` (SS, absent if there are none). Our own are `epoch` (N),
+/// `streamCreated` (N), `wantedBy` (S), `takeId` (S), and at most one of these beside `checkpoint = TRIM_HORIZON`:
+///
+/// | attribute | is |
+/// |---|---|
+/// | `openAtInitialPosition` (BOOL) | no checkpoint: nothing was read |
+/// | `openAtSequenceNumber` (S) | [`Checkpoint::At`] |
+/// | `openAtTimestamp` (N) | [`Checkpoint::Since`] |
+///
+/// Attributes that this library does not know are kept. Rows whose `entityType` is another than `LEASE` are passed over.
+///
+/// # From the KCL and back
+///
+/// By default a key is `consumer/stream/shard`. With [`bare_shard_ids`](Self::bare_shard_ids) it is the shard alone, as in
+/// the table that the KCL makes for an application with one stream. So an application can move to this library on its own
+/// table, and back: stop all of one, start the other. Never run both at once.
+///
+/// What the KCL left is gone on from without a loss. `TRIM_HORIZON` is the oldest record. `LATEST` and `AT_TIMESTAMP` are
+/// no checkpoint, so the subscription's `initial_position` applies. A place inside an aggregated record is that record
+/// again. The KCL, on its way back, goes on after the checkpoints it knows, and reads from the horizon where it finds one
+/// of our own: it reads records again, and passes none over.
+///
+/// # Under the hood
+///
+/// Every write is one conditional call that shows the row when it is refused. Writes of a holder are conditional on owner,
+/// epoch and the counter that the last answer showed, so one that was given up and arrives late is refused. A take
+/// leaves a random id, so it is known for one's own when its answer was lost, also by two processes with one owner id.
+/// Reads are consistent. No clock of any host is written or compared.
+///
+/// Throttling and short outages are repeated by the SDK within a call, and by the library beyond. An error names the
+/// table, the row, the operation and what to do about it, and keeps the SDK's as its `source()`.
+#[derive(Clone)]
+#[must_use = "a store does nothing until a broker uses it"]
+pub struct DynamoDbLeaseStore {
+    table: Table,
+    keys: Keys,
+    counters: Arc<Counters>,
+}
+
+impl DynamoDbLeaseStore {
+    /// Leases in this table, with the SDK's standard chain: environment, profile, web identity, container, instance. The
+    /// chain is gone through at the first call, so this does no I/O.
+    ///
+    /// An attempt of a call is given a second, and the first pause between attempts is 50 ms at most, since the library
+    /// gives a call up after a `renew_interval`.
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Invalid`]: the name is not 3 to 255 letters, digits, `_`, `.` and `-`.
+    pub fn new(table: impl Into<Arc<str>>) -> Result<Self, KinesisError> {
+        Self::with(table.into(), Source::Chain(Chain::default()))
+    }
+
+    /// Leases in this table, with this configuration: its retries and timeouts are respected. Where it has no timeout of
+    /// an attempt, that is a second.
+    ///
+    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
+    /// apply to it.
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Invalid`]: the table's name, as for [`new`](Self::new); or the configuration lacks a region,
+    /// credentials, or something else without which no call can be made.
+    pub fn from_config(table: impl Into<Arc<str>>, config: SdkConfig) -> Result<Self, KinesisError> {
+        config::check(&config, config::DYNAMODB)?;
+        Self::with(table.into(), Source::of(config))
+    }
+
+    /// Leases in this table, through this client as it is. Give it a timeout of about a second for an attempt: the
+    /// library gives a call up after a `renew_interval`, 3 s by default.
+    ///
+    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
+    /// apply to it.
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Invalid`]: the table's name, as for [`new`](Self::new).
+    pub fn from_client(table: impl Into<Arc<str>>, client: Client) -> Result<Self, KinesisError> {
+        Self::with(table.into(), Source::Given(client))
+    }
+
+    fn with(table: Arc<str>, source: Source) -> Result<Self, KinesisError> {
+        Ok(Self { table: Table::new(table, source)?, keys: Keys::Joined, counters: Arc::default() })
+    }
+
+    /// Creates the table at the first call if it is missing, billed on demand. Several instances may do so at once.
+    ///
+    /// The table takes some seconds to become active. Until then calls fail with an error that says so, which a
+    /// subscription reports as items and repeats. A table that was there and is missing later is not created again.
+    pub fn create_if_missing(mut self) -> Self {
+        self.table.create_if_missing = true;
+        self
+    }
+
+    /// Keys rows by the shard alone, as the KCL does for one stream: for a table that the KCL wrote, or is to read.
+    ///
+    /// Such a table is for one consumer and one stream. The store refuses every other than the first that uses it;
+    /// other processes it cannot know of.
+    pub fn bare_shard_ids(mut self) -> Self {
+        self.keys = Keys::bare();
+        self
+    }
+
+    /// Another place than AWS itself, as in `http://127.0.0.1:8000`.
+    pub fn endpoint(self, url: impl Into<String>) -> Self {
+        self.set(|access| access.endpoint = Some(url.into()))
+    }
+
+    /// The region of the table. By default that of the standard chain.
+    pub fn region(self, region: impl Into<String>) -> Self {
+        self.set(|access| access.region = Some(region.into()))
+    }
+
+    /// Fixed credentials that mean nothing, for a local server; also sets the region `us-east-1` unless one is set.
+    pub fn test_credentials(self) -> Self {
+        self.set(|access| access.test_credentials = true)
+    }
+
+    fn set(mut self, set: impl FnOnce(&mut Access)) -> Self {
+        self.table.source = self.table.source.set(set);
+        self
+    }
+}
+
+impl LeaseStore for DynamoDbLeaseStore {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        Box::pin(self.scan(consumer, stream))
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
+        Box::pin(self.take_lease(take))
+    }
+
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        Box::pin(self.write_as(held, |write| write))
+    }
+
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
+        Box::pin(async move {
+            checkpoint::check(checkpoint)?;
+            let ends = *checkpoint == Checkpoint::ShardEnd;
+            let write = |write| checkpoint::written(write, Some(checkpoint)).remove(ends.then_some(WANTED_BY));
+            self.write_as(held, write).await
+        })
+    }
+
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        Box::pin(async move {
+            let written = self.write_as(held, |write| write.remove([OWNER])).await?;
+            self.counters.forget(held);
+            Ok(written)
+        })
+    }
+
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
+        Box::pin(self.write_seen(key, seen, move |write| write.set(WANTED_BY, text(by))))
+    }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        Box::pin(self.delete_seen(key, seen))
+    }
+}
+
+impl fmt::Debug for DynamoDbLeaseStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynamoDbLeaseStore")
+            .field("table", &self.table.name)
+            .field("source", &self.table.source)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}

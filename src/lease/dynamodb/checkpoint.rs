@@ -1,0 +1,77 @@
+//! A checkpoint as attributes. What the KCL has no text for is `TRIM_HORIZON` to it, so that it reads again rather than
+//! passes over, and an attribute of our own says more.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::{
+    attribute::{
+        AT_TIMESTAMP, CHECKPOINT, LATEST, OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP, PENDING, SHARD_END,
+        SUB_SEQUENCE, SWITCHES, TRIM_HORIZON, number, text,
+    },
+    expression::Expression,
+    row::Row,
+};
+use crate::{failure::StoreError, position::Checkpoint};
+
+/// The attributes of our own, of which a row has one at most.
+const OURS: [&str; 3] = [OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP];
+
+/// Refuses what could not be told from a word of the KCL when it is read again.
+pub(super) fn check(checkpoint: &Checkpoint) -> Result<(), StoreError> {
+    match checkpoint {
+        Checkpoint::At(number) | Checkpoint::After(number) if !is_number(number.as_str()) => {
+            Err(StoreError::new(format!("the checkpoint {checkpoint} cannot be stored: a sequence number is digits")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a checkpoint, or that there is none.
+pub(super) fn written(write: Expression, checkpoint: Option<&Checkpoint>) -> Expression {
+    let (word, ours) = match checkpoint {
+        None => (TRIM_HORIZON, Some((OPEN_AT_INITIAL, AttributeValue::Bool(true)))),
+        Some(Checkpoint::Since(millis)) => (TRIM_HORIZON, Some((OPEN_AT_TIMESTAMP, number(millis)))),
+        Some(Checkpoint::At(at)) => (TRIM_HORIZON, Some((OPEN_AT_SEQUENCE, text(at.as_str())))),
+        Some(Checkpoint::After(after)) => (after.as_str(), None),
+        Some(Checkpoint::ShardEnd) => (SHARD_END, None),
+    };
+    let others = OURS.into_iter().filter(|name| ours.as_ref().is_none_or(|(ours, _)| ours != name));
+    let write = write
+        .set(CHECKPOINT, text(word))
+        .set(SUB_SEQUENCE, number(0))
+        .set(SWITCHES, number(0))
+        .remove(others)
+        .remove(PENDING);
+    match ours {
+        Some((name, value)) => write.set(name, value),
+        None => write,
+    }
+}
+
+/// Reads what a row says, whoever wrote it.
+pub(super) fn read(row: &Row<'_>) -> Result<Option<Checkpoint>, StoreError> {
+    match row.text(CHECKPOINT)? {
+        None | Some(LATEST | AT_TIMESTAMP) => Ok(None),
+        Some(SHARD_END) => Ok(Some(Checkpoint::ShardEnd)),
+        Some(TRIM_HORIZON) => at_the_horizon(row),
+        Some(digits) if is_number(digits) => Ok(Some(match row.count(SUB_SEQUENCE)? {
+            0 => Checkpoint::After(digits.into()),
+            _ => Checkpoint::At(digits.into()),
+        })),
+        Some(_) => Err(row.nonsense(CHECKPOINT, "a sequence number or one of the words of the KCL")),
+    }
+}
+
+fn at_the_horizon(row: &Row<'_>) -> Result<Option<Checkpoint>, StoreError> {
+    if let Some(number) = row.text(OPEN_AT_SEQUENCE)? {
+        return Ok(Some(Checkpoint::At(number.into())));
+    }
+    if let Some(millis) = row.millis(OPEN_AT_TIMESTAMP)? {
+        return Ok(Some(Checkpoint::Since(millis)));
+    }
+    Ok(if row.has(OPEN_AT_INITIAL) { None } else { Some(Checkpoint::Since(0)) })
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}

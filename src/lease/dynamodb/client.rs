@@ -1,0 +1,105 @@
+//! The client: given, or made at the first call of what the SDK's standard chain says.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use aws_config::{SdkConfig, retry::RetryConfig};
+use aws_sdk_dynamodb::Client;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+
+use crate::{
+    failure::StoreError,
+    lock::lock,
+    service::config::{self, Access},
+};
+
+/// How long one attempt of a call may take. The library gives a call up after a renewal interval, 3 s by default, and
+/// a second attempt is worth more than a long first one.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The first pause of the SDK's retries is a part of this; DynamoDB is back sooner than most.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+
+/// Where the client comes from.
+#[derive(Clone)]
+pub(super) enum Source {
+    Given(Client),
+    Chain(Chain),
+}
+
+/// The standard chain, with what was set here.
+#[derive(Clone, Default)]
+pub(super) struct Chain {
+    access: Access,
+    /// Goes on where it was when a call is given up and the next one is made.
+    loading: Arc<Mutex<Option<Loading>>>,
+}
+
+type Loading = Shared<BoxFuture<'static, Result<Client, StoreError>>>;
+
+impl Source {
+    /// A client of this configuration, which was checked.
+    pub(super) fn of(config: SdkConfig) -> Self {
+        Self::Given(Client::new(&config::with_call_timeout(config, ATTEMPT_TIMEOUT)))
+    }
+
+    /// Changes what is set beside the chain.
+    pub(super) fn set(self, set: impl FnOnce(&mut Access)) -> Self {
+        match self {
+            Self::Chain(mut chain) => {
+                set(&mut chain.access);
+                Self::Chain(Chain { access: chain.access, loading: Arc::default() })
+            }
+            given @ Self::Given(_) => given,
+        }
+    }
+
+    /// The client.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was loaded of the chain so far is kept.
+    pub(super) async fn client(&self) -> Result<Client, StoreError> {
+        match self {
+            Self::Given(client) => Ok(client.clone()),
+            Self::Chain(chain) => chain.client().await,
+        }
+    }
+}
+
+impl Chain {
+    async fn client(&self) -> Result<Client, StoreError> {
+        let loading = lock(&self.loading).get_or_insert_with(|| load(self.access.clone()).boxed().shared()).clone();
+        let loaded = loading.clone().await;
+        if loaded.is_err() {
+            // The next call begins anew, if another one has not done so already.
+            lock(&self.loading).take_if(|current| current.ptr_eq(&loading));
+        }
+        loaded
+    }
+}
+
+async fn load(access: Access) -> Result<Client, StoreError> {
+    let loaded = config::load(&access, config::DYNAMODB).await.map_err(|error| {
+        StoreError::new(format!("the configuration for DynamoDB cannot be used: {error}")).caused_by(error)
+    })?;
+    let retries = loaded.retry_config().cloned().unwrap_or_else(RetryConfig::standard);
+    let retries = retries.with_initial_backoff(FIRST_BACKOFF);
+    let config = loaded.into_builder().retry_config(retries).build();
+    Ok(Client::new(&config::with_call_timeout(config, ATTEMPT_TIMEOUT)))
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(_) => f.write_str("Given"),
+            Self::Chain(chain) => chain.access.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The reads. All are consistent: they show every write that was applied before.
+
+use aws_sdk_dynamodb::Client;
+
+use super::{
+    DynamoDbLeaseStore,
+    attribute::{Item, KEY, text},
+    table::Asked,
+};
+use crate::{
+    failure::StoreError,
+    lease::{Lease, LeaseKey},
+};
+
+impl DynamoDbLeaseStore {
+    /// The rows of one consumer and stream. The table has no other key than that of the row, so all of it is read; the
+    /// rows of others stay behind in DynamoDB.
+    pub(super) async fn scan(&self, consumer: &str, stream: &str) -> Result<Vec<Lease>, StoreError> {
+        let prefix = self.keys.prefix(consumer, stream)?;
+        let (mut leases, mut from) = (Vec::new(), None);
+        loop {
+            let (rows, next) = self.page(prefix.as_deref(), from).await?;
+            for item in &rows {
+                let row = self.row(item);
+                if let Some(shard) = self.keys.shard(consumer, stream, row.key())
+                    && row.is_lease()
+                {
+                    leases.push(row.lease(LeaseKey { consumer: consumer.into(), stream: stream.into(), shard })?);
+                }
+            }
+            from = next;
+            if from.is_none() {
+                return Ok(leases);
+            }
+        }
+    }
+
+    /// One page of at most a megabyte, before rows are left out, and where the next one begins.
+    async fn page(&self, prefix: Option<&str>, from: Option<Item>) -> Result<(Vec<Item>, Option<Item>), StoreError> {
+        let send = |client: Client| {
+            let mut call =
+                client.scan().table_name(&*self.table.name).consistent_read(true).set_exclusive_start_key(from.clone());
+            if let Some(prefix) = prefix {
+                call = call
+                    .filter_expression("begins_with(#key, :prefix)")
+                    .expression_attribute_names("#key", KEY)
+                    .expression_attribute_values(":prefix", text(prefix));
+            }
+            call.send()
+        };
+        let page = self.table.call(Asked { operation: "Scan", row: None }, send).await?;
+        Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
+    }
+
+    /// One row.
+    pub(super) async fn find(&self, key: &LeaseKey) -> Result<Option<Lease>, StoreError> {
+        let row = self.keys.text(key)?;
+        let send = |client: Client| {
+            client.get_item().table_name(&*self.table.name).key(KEY, text(&row)).consistent_read(true).send()
+        };
+        let found = self.table.call(Asked { operation: "GetItem", row: Some(&row) }, send).await?;
+        found.item.map(|item| self.row(&item).lease(key.clone())).transpose()
+    }
+}

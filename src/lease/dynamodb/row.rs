@@ -1,0 +1,195 @@
+//! A row as it was read: by us, by the KCL, or by hand. What makes no sense is an error that names row and attribute.
+
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use super::{
+    attribute::{COUNTER, ENTITY_TYPE, EPOCH, Item, KEY, LEASE, OWNER, PARENTS, STREAM_CREATED, TAKE_ID, WANTED_BY},
+    checkpoint,
+};
+use crate::{
+    failure::StoreError,
+    id::ShardId,
+    lease::{Lease, LeaseKey},
+};
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row<'a> {
+    pub(super) table: &'a str,
+    pub(super) item: &'a Item,
+}
+
+impl<'a> Row<'a> {
+    /// Its key; an empty text where it has none, which no table of leases allows.
+    pub(super) fn key(&self) -> &'a str {
+        match self.item.get(KEY) {
+            Some(AttributeValue::S(key)) => key,
+            _ => "",
+        }
+    }
+
+    /// Whether it is a lease at all: the KCL keeps other things in the same table.
+    pub(super) fn is_lease(&self) -> bool {
+        self.item.get(ENTITY_TYPE).is_none_or(|kind| kind.as_s().is_ok_and(|kind| kind == LEASE))
+    }
+
+    /// Whether this take made its owner the owner.
+    pub(super) fn was_taken_by(&self, take_id: &str) -> bool {
+        self.item.get(TAKE_ID).is_some_and(|id| id.as_s().is_ok_and(|id| id == take_id))
+    }
+
+    /// All of it.
+    pub(super) fn lease(&self, key: LeaseKey) -> Result<Lease, StoreError> {
+        Ok(Lease {
+            key,
+            owner: self.text(OWNER)?.map(Into::into),
+            epoch: self.count(EPOCH)?,
+            counter: self.count(COUNTER)?,
+            checkpoint: checkpoint::read(self)?,
+            parents: self.parents()?,
+            stream_created: self.millis(STREAM_CREATED)?,
+            wanted_by: self.text(WANTED_BY)?.map(Into::into),
+        })
+    }
+
+    pub(super) fn has(&self, attribute: &str) -> bool {
+        self.item.contains_key(attribute)
+    }
+
+    pub(super) fn text(&self, attribute: &str) -> Result<Option<&'a str>, StoreError> {
+        match self.item.get(attribute) {
+            None => Ok(None),
+            Some(AttributeValue::S(text)) => Ok(Some(text)),
+            Some(_) => Err(self.nonsense(attribute, "a string (S)")),
+        }
+    }
+
+    /// A count, 0 where it is absent. It leaves room for one more, since every write adds one.
+    pub(super) fn count(&self, attribute: &str) -> Result<u64, StoreError> {
+        let needed = "a whole number (N) from 0 to 2^63 - 1";
+        match self.item.get(attribute) {
+            None => Ok(0),
+            Some(AttributeValue::N(digits)) => {
+                let count = digits.parse::<i64>().ok().and_then(|count| u64::try_from(count).ok());
+                count.ok_or_else(|| self.nonsense(attribute, needed))
+            }
+            Some(_) => Err(self.nonsense(attribute, needed)),
+        }
+    }
+
+    pub(super) fn millis(&self, attribute: &str) -> Result<Option<i64>, StoreError> {
+        let needed = "Unix milliseconds (N)";
+        match self.item.get(attribute) {
+            None => Ok(None),
+            Some(AttributeValue::N(digits)) => {
+                digits.parse().map(Some).map_err(|error| self.nonsense(attribute, needed).caused_by(error))
+            }
+            Some(_) => Err(self.nonsense(attribute, needed)),
+        }
+    }
+
+    /// A set has no order of its own.
+    fn parents(&self) -> Result<Vec<ShardId>, StoreError> {
+        match self.item.get(PARENTS) {
+            None => Ok(Vec::new()),
+            Some(AttributeValue::Ss(parents)) => {
+                let mut parents: Vec<_> = parents.iter().map(|parent| ShardId::from(parent.as_str())).collect();
+                parents.sort();
+                Ok(parents)
+            }
+            Some(_) => Err(self.nonsense(PARENTS, "a set of strings (SS)")),
+        }
+    }
+
+    pub(super) fn nonsense(&self, attribute: &str, needed: &str) -> StoreError {
+        let given = self.item.get(attribute);
+        StoreError::new(format!(
+            "table {:?}, row {:?}: {attribute} makes no sense: {needed} is needed, but it is {given:?}; correct or \
+             delete the row",
+            self.table,
+            self.key()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::primitives::Blob;
+
+    use super::*;
+    use crate::{
+        lease::dynamodb::attribute::{
+            CHECKPOINT, OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP, SUB_SEQUENCE, number, text,
+        },
+        position::Checkpoint,
+    };
+
+    fn read<const N: usize>(attributes: [(&str, AttributeValue); N]) -> Result<Lease, StoreError> {
+        let mut item: Item = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        item.insert(KEY.into(), text("c/s/x"));
+        let key = LeaseKey { consumer: "c".into(), stream: "s".into(), shard: "x".into() };
+        Row { table: "leases", item: &item }.lease(key)
+    }
+
+    #[test]
+    fn a_bare_row_is_a_free_lease_of_epoch_zero() {
+        let lease = read([]).unwrap();
+        assert_eq!((lease.owner, lease.epoch, lease.counter, lease.checkpoint), (None, 0, 0, None));
+    }
+
+    #[test]
+    fn checkpoints_mean_what_their_writer_meant() {
+        let yes = AttributeValue::Bool(true);
+        let checkpoint = |word: &str, name: &str, value| read([(CHECKPOINT, text(word)), (name, value)]).unwrap();
+        let table = [
+            ("LATEST", "x", text(""), None),
+            ("AT_TIMESTAMP", "x", text(""), None),
+            ("TRIM_HORIZON", "x", text(""), Some(Checkpoint::Since(0))),
+            ("TRIM_HORIZON", OPEN_AT_INITIAL, yes, None),
+            ("TRIM_HORIZON", OPEN_AT_TIMESTAMP, number(-5), Some(Checkpoint::Since(-5))),
+            ("TRIM_HORIZON", OPEN_AT_SEQUENCE, text("007"), Some(Checkpoint::At("007".into()))),
+            ("SHARD_END", SUB_SEQUENCE, number(0), Some(Checkpoint::ShardEnd)),
+            ("12", SUB_SEQUENCE, number(0), Some(Checkpoint::After("12".into()))),
+            ("12", SUB_SEQUENCE, number(3), Some(Checkpoint::At("12".into()))),
+            // The KCL went on with a row of ours, and left what it does not know.
+            ("12", OPEN_AT_SEQUENCE, text("7"), Some(Checkpoint::After("12".into()))),
+        ];
+        for (word, name, value, meant) in table {
+            assert_eq!(checkpoint(word, name, value.clone()).checkpoint, meant, "{word}, {name} {value:?}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_an_error_that_names_row_and_attribute() {
+        let table = [
+            (OWNER, number(1)),
+            (COUNTER, text("1")),
+            (COUNTER, number(-1)),
+            (COUNTER, number("1.5")),
+            (COUNTER, number("9223372036854775808")),
+            (EPOCH, AttributeValue::Bool(true)),
+            (CHECKPOINT, text("")),
+            (CHECKPOINT, text("12a")),
+            (CHECKPOINT, number(12)),
+            (PARENTS, text("shardId-0")),
+            (STREAM_CREATED, text("1")),
+            (STREAM_CREATED, number("1e99")),
+            (WANTED_BY, AttributeValue::B(Blob::new([0]))),
+        ];
+        for (name, value) in table {
+            let error = read([(name, value.clone())]).unwrap_err().to_string();
+            let start = format!("table \"leases\", row \"c/s/x\": {name} makes no sense: ");
+            assert!(error.starts_with(&start), "{name} {value:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_rows_of_leases_are_leases() {
+        let is_lease = |kind: AttributeValue| {
+            let item = Item::from([(ENTITY_TYPE.to_owned(), kind)]);
+            Row { table: "leases", item: &item }.is_lease()
+        };
+        assert!(is_lease(text("LEASE")) && Row { table: "leases", item: &Item::new() }.is_lease());
+        assert!(!is_lease(text("WORKER_METRIC_STATS")) && !is_lease(text("lease")) && !is_lease(number(1)));
+    }
+}

@@ -1,0 +1,210 @@
+//! The writes: each is one conditional call on one row, whose refusal shows the row.
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::{
+    Client,
+    operation::{delete_item::DeleteItemError, update_item::UpdateItemError},
+    types::{ReturnValue, ReturnValuesOnConditionCheckFailure::AllOld},
+};
+use uuid::Uuid;
+
+use super::{
+    DynamoDbLeaseStore,
+    attribute::{
+        CHECKPOINT_OWNER, COUNTER, EPOCH, Item, KEY, OWNER, PARENTS, STREAM_CREATED, SWITCHES, TAKE_ID, WANTED_BY,
+        number, text,
+    },
+    checkpoint,
+    expression::{Expression, set_of},
+    row::Row,
+    table::Asked,
+};
+use crate::{
+    failure::StoreError,
+    id::ShardId,
+    lease::{Held, Lease, LeaseKey, Seen, Take, Write},
+};
+
+/// How often a holder's write is tried on a row that moves. One that asks for the shard and a late write of the holder's
+/// own can move it, each once a renewal interval.
+const TRIES: u32 = 5;
+
+/// What came of a call. A refusal has the row as it stands; none if there is no row.
+enum Outcome {
+    Applied(Option<Item>),
+    Refused(Option<Item>),
+}
+
+impl DynamoDbLeaseStore {
+    pub(super) async fn take_lease(&self, take: &Take) -> Result<Write<Lease>, StoreError> {
+        let id = Uuid::new_v4().to_string();
+        let first = self.take_step(take, &id, false).await?;
+        match &first {
+            // Only the row says whether it changes hands, and it is still as it was seen.
+            Write::Refused(Some(row)) if Some(row.seen()) == take.seen && row.owner.is_some() => {
+                self.take_step(take, &id, true).await
+            }
+            _ => Ok(first),
+        }
+    }
+
+    /// One try of a take, which is counted as a change of hands, or is only to be applied if it is none.
+    async fn take_step(&self, take: &Take, id: &str, switches: bool) -> Result<Write<Lease>, StoreError> {
+        let seen = take.seen.unwrap_or(Seen { epoch: 0, counter: 0 });
+        let write = match take.seen {
+            None => Expression::when_there_is_no_row(),
+            Some(seen) if switches => Expression::when_seen(seen),
+            Some(seen) => Expression::when_seen(seen).when_free_or_of(&take.owner),
+        };
+        let write = write
+            .set(OWNER, text(&*take.owner))
+            .set(EPOCH, number(seen.epoch.saturating_add(1)))
+            .set(COUNTER, number(seen.counter.saturating_add(1)))
+            .set(TAKE_ID, text(id))
+            .set_or_remove(PARENTS, set_of(take.parents.iter().map(ShardId::as_str)))
+            .set_or_remove(STREAM_CREATED, take.stream_created.map(number))
+            .remove([WANTED_BY, CHECKPOINT_OWNER]);
+        let write = if take.seen.is_none() || take.forget_checkpoint {
+            checkpoint::written(write, None)
+        } else {
+            write.add(SWITCHES, u64::from(switches))
+        };
+        let taken = match self.update(&take.key, &write, ReturnValue::AllNew).await? {
+            Outcome::Applied(Some(row)) => row,
+            // The answer of an earlier attempt of this very call was lost.
+            Outcome::Refused(Some(row)) if self.row(&row).was_taken_by(id) => row,
+            Outcome::Refused(row) => return Ok(Write::Refused(self.lease(&take.key, row)?)),
+            Outcome::Applied(None) => return Err(StoreError::new("DynamoDB answered a take without the new row")),
+        };
+        let lease = self.row(&taken).lease(take.key.clone())?;
+        let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
+        self.counters.taken(&held, lease.counter);
+        Ok(Write::Applied(lease))
+    }
+
+    /// A write of the holder, conditional on the counter that the last answer showed. Where only the counter is another
+    /// one, somebody asked for the shard, or a write of ours came late: it is tried again on what there is now.
+    pub(super) async fn write_as(
+        &self,
+        held: &Held,
+        change: impl Fn(Expression) -> Expression + Send + Sync,
+    ) -> Result<Write, StoreError> {
+        let mut counter = match self.counters.of(held) {
+            Some(counter) => counter,
+            None => match self.find(&held.key).await? {
+                Some(row) if holds(&row, held) => row.counter,
+                other => return Ok(Write::Refused(other)),
+            },
+        };
+        for _ in 0..TRIES {
+            let next = counter.saturating_add(1);
+            let write = change(Expression::when_held(held, counter)).set(COUNTER, number(next));
+            match self.update(&held.key, &write, ReturnValue::None).await? {
+                Outcome::Applied(_) => {
+                    self.counters.saw(held, next);
+                    return Ok(Write::Applied(()));
+                }
+                Outcome::Refused(row) => match self.lease(&held.key, row)? {
+                    Some(row) if holds(&row, held) => counter = row.counter,
+                    other => {
+                        self.counters.forget(held);
+                        return Ok(Write::Refused(other));
+                    }
+                },
+            }
+            self.counters.saw(held, counter);
+        }
+        let (table, key) = (&self.table.name, self.keys.text(&held.key)?);
+        Err(StoreError::new(format!("table {table:?}, row {key:?}: it was changed {TRIES} times during one write")))
+    }
+
+    /// A write on a row that is as it was seen.
+    pub(super) async fn write_seen(
+        &self,
+        key: &LeaseKey,
+        seen: Seen,
+        change: impl FnOnce(Expression) -> Expression,
+    ) -> Result<Write, StoreError> {
+        let write = change(Expression::when_seen(seen)).set(COUNTER, number(seen.counter.saturating_add(1)));
+        let outcome = self.update(key, &write, ReturnValue::None).await?;
+        self.answer(key, outcome)
+    }
+
+    pub(super) async fn delete_seen(&self, key: &LeaseKey, seen: Seen) -> Result<Write, StoreError> {
+        let (row, write) = (self.keys.text(key)?, Expression::when_seen(seen));
+        let asked = Asked { operation: "DeleteItem", row: Some(&row) };
+        let send = |client: Client| {
+            let call = client
+                .delete_item()
+                .table_name(&*self.table.name)
+                .key(KEY, text(&row))
+                .condition_expression(write.condition())
+                .set_expression_attribute_names(write.names())
+                .set_expression_attribute_values(write.values())
+                .return_values_on_condition_check_failure(AllOld);
+            async move {
+                match call.send().await {
+                    Ok(_) => Ok(Outcome::Applied(None)),
+                    Err(error) => match error.as_service_error() {
+                        Some(DeleteItemError::ConditionalCheckFailedException(refusal)) => {
+                            Ok(Outcome::Refused(refusal.item.clone()))
+                        }
+                        _ => Err(error),
+                    },
+                }
+            }
+        };
+        let outcome = self.table.call(asked, send).await?;
+        self.answer(key, outcome)
+    }
+
+    async fn update(&self, key: &LeaseKey, write: &Expression, returned: ReturnValue) -> Result<Outcome, StoreError> {
+        let row = self.keys.text(key)?;
+        let asked = Asked { operation: "UpdateItem", row: Some(&row) };
+        let send = |client: Client| {
+            let call = client
+                .update_item()
+                .table_name(&*self.table.name)
+                .key(KEY, text(&row))
+                .set_update_expression(write.changes())
+                .condition_expression(write.condition())
+                .set_expression_attribute_names(write.names())
+                .set_expression_attribute_values(write.values())
+                .return_values(returned.clone())
+                .return_values_on_condition_check_failure(AllOld);
+            async move {
+                match call.send().await {
+                    Ok(answer) => Ok(Outcome::Applied(answer.attributes)),
+                    Err(error) => match error.as_service_error() {
+                        Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => {
+                            Ok(Outcome::Refused(refusal.item.clone()))
+                        }
+                        _ => Err(error),
+                    },
+                }
+            }
+        };
+        self.table.call(asked, send).await
+    }
+
+    fn answer(&self, key: &LeaseKey, outcome: Outcome) -> Result<Write, StoreError> {
+        match outcome {
+            Outcome::Applied(_) => Ok(Write::Applied(())),
+            Outcome::Refused(row) => Ok(Write::Refused(self.lease(key, row)?)),
+        }
+    }
+
+    /// The row of a refusal.
+    fn lease(&self, key: &LeaseKey, row: Option<Item>) -> Result<Option<Lease>, StoreError> {
+        row.map(|row| self.row(&row).lease(key.clone())).transpose()
+    }
+
+    pub(super) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
+        Row { table: &self.table.name, item }
+    }
+}
+
+fn holds(row: &Lease, held: &Held) -> bool {
+    row.owner.as_ref() == Some(&held.owner) && row.epoch == held.epoch
+}
