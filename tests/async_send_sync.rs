@@ -6,10 +6,11 @@ use bytes::Bytes;
 use futures::{Stream, TryStreamExt, stream::FusedStream};
 use kinesis_stream::{
     Acker, Action, Batch, Batches, BufferBy, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery,
-    DeliveryStreamExt, EmbeddedLeaseStore, ErrorClass, FailureKind, Headers, Held, KinesisBroker, KinesisError,
-    KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop, OpenShard,
-    Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats,
-    StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
+    DeliveryStreamExt, DynamoDbLeaseStore, EmbeddedLeaseStore, ErrorClass, FailureKind, Headers, Held, KinesisBroker,
+    KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop,
+    OpenShard, Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState,
+    ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write,
+    commit_all,
 };
 
 fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -48,6 +49,7 @@ fn every_type_may_go_to_another_thread() {
     cloned::<(Lease, LeaseKey, Held, Take, Seen, Write, Write<Lease>, Checkpoint)>();
     cloned::<(KinesisError, ErrorClass, ServiceFailure, FailureKind, Action, StoreError)>();
     cloned::<(MemoryLeaseStore, EmbeddedLeaseStore, Arc<dyn LeaseStore>)>();
+    cloned::<(MemoryLeaseStore, DynamoDbLeaseStore, Arc<dyn LeaseStore>)>();
 }
 
 // X3

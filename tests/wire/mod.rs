@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kinesis_stream::{
     ConnectedKinesisBroker, Delivery, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseStore,
-    MemoryLeaseStore, Subscription,
+    Subscription,
 };
 use kinesis_stream_support::Ground;
 use tokio::time::{Duration, Instant, sleep, timeout};
@@ -17,7 +17,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 const SEAL: &str = "seal";
 
 /// An instance on this ground and this store, with an owner id of its own.
-pub(crate) async fn instance(ground: &Ground, store: &MemoryLeaseStore) -> ConnectedKinesisBroker {
+pub(crate) async fn instance(ground: &Ground, store: &(impl LeaseStore + Clone)) -> ConnectedKinesisBroker {
     let broker = KinesisBroker::new().endpoint(ground.endpoint()).test_credentials().lease_store(store.clone());
     broker.connect().await.expect("the configuration is complete")
 }
@@ -35,7 +35,7 @@ pub(crate) fn quick(stream: &str) -> KinesisStream {
 }
 
 /// A new instance that reads.
-pub(crate) async fn reading(ground: &Ground, store: &MemoryLeaseStore, stream: KinesisStream) -> Subscription {
+pub(crate) async fn reading(ground: &Ground, store: &(impl LeaseStore + Clone), stream: KinesisStream) -> Subscription {
     instance(ground, store).await.subscribe(stream).await.expect("the stream can be read")
 }
 
@@ -94,8 +94,8 @@ pub(crate) async fn up_to_seals(subscription: &mut Subscription, seals: usize) -
 }
 
 /// The lease rows of the default consumer, by shard.
-pub(crate) async fn rows(store: &MemoryLeaseStore, stream: &str) -> BTreeMap<String, Lease> {
-    let rows = store.leases("default", stream).await.expect("memory does not fail");
+pub(crate) async fn rows(store: &(impl LeaseStore + Clone), stream: &str) -> BTreeMap<String, Lease> {
+    let rows = store.leases("default", stream).await.expect("the leases can be read");
     rows.into_iter().map(|row| (row.key.shard.to_string(), row)).collect()
 }
 

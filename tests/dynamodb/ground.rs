@@ -1,0 +1,152 @@
+//! A table of one's own, stores on it, and short words for rows.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::{
+    Client,
+    config::{
+        Builder,
+        retry::{RetryConfig, RetryPartition, TokenBucket},
+        timeout::TimeoutConfig,
+    },
+    types::AttributeValue,
+};
+use kinesis_stream::{Checkpoint, DynamoDbLeaseStore, Held, Lease, LeaseKey, LeaseStore, Seen, Take, Write};
+use kinesis_stream_support::{DynamoDb, Faults, unique};
+use tokio::time::Duration;
+
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// What most tests are about.
+pub(crate) const CONSUMER: &str = "default";
+pub(crate) const STREAM: &str = "orders";
+pub(crate) const SHARD: &str = "shardId-000000000002";
+pub(crate) const PATH: &str = "default/orders/shardId-000000000002";
+
+/// A table that may be there, on a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) server: DynamoDb,
+    pub(crate) table: String,
+}
+
+impl Ground {
+    /// A table that is not there yet.
+    pub(crate) fn bare() -> Self {
+        Self { server: DynamoDb::from_env(), table: unique("leases") }
+    }
+
+    /// An empty table.
+    pub(crate) async fn new() -> Self {
+        Self::bare().with_table().await
+    }
+
+    /// An empty table in this process, whatever the environment names: for tests that count calls in time, which are about
+    /// the client and want a server that is fast.
+    pub(crate) async fn embedded() -> Self {
+        Self { server: DynamoDb::start(), table: unique("leases") }.with_table().await
+    }
+
+    async fn with_table(self) -> Self {
+        self.server.create_table(&self.table, "leaseKey").await;
+        self
+    }
+
+    /// A store on the table, through a line of its own.
+    pub(crate) fn store(&self) -> DynamoDbLeaseStore {
+        self.through(&Faults::default())
+    }
+
+    /// A store whose calls meet these faults, and are repeated by the SDK.
+    pub(crate) fn through(&self, faults: &Faults) -> DynamoDbLeaseStore {
+        let retries = RetryConfig::standard().with_max_attempts(8).with_initial_backoff(Duration::from_millis(1));
+        // The SDK's own budget of retries is one for the process, and a test makes more trouble than a service.
+        let budget = RetryPartition::custom("tests").token_bucket(TokenBucket::unlimited()).build();
+        self.on(self.config(faults).retry_config(retries).retry_partition(budget))
+    }
+
+    /// A store whose calls meet these faults as they are.
+    pub(crate) fn once_through(&self, faults: &Faults) -> DynamoDbLeaseStore {
+        self.on(self.config(faults).retry_config(RetryConfig::disabled()))
+    }
+
+    fn config(&self, faults: &Faults) -> Builder {
+        let timeouts = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_secs(30)).build();
+        self.server.config().http_client(faults.http_client()).timeout_config(timeouts)
+    }
+
+    fn on(&self, config: Builder) -> DynamoDbLeaseStore {
+        DynamoDbLeaseStore::from_client(self.table.as_str(), Client::from_conf(config.build())).unwrap()
+    }
+
+    pub(crate) async fn item(&self, key: &str) -> Item {
+        self.server.item(&self.table, "leaseKey", key).await
+    }
+
+    pub(crate) async fn put<const N: usize>(&self, key: &str, attributes: [(&str, AttributeValue); N]) {
+        let mut item: Item = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        item.insert("leaseKey".to_owned(), s(key));
+        self.server.put(&self.table, item).await;
+    }
+}
+
+pub(crate) fn s(text: &str) -> AttributeValue {
+    AttributeValue::S(text.to_owned())
+}
+
+pub(crate) fn n(number: i64) -> AttributeValue {
+    AttributeValue::N(number.to_string())
+}
+
+pub(crate) fn ss<const N: usize>(texts: [&str; N]) -> AttributeValue {
+    AttributeValue::Ss(texts.map(str::to_owned).to_vec())
+}
+
+pub(crate) fn key() -> LeaseKey {
+    key_of(SHARD)
+}
+
+pub(crate) fn key_of(shard: &str) -> LeaseKey {
+    LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: shard.into() }
+}
+
+pub(crate) fn taking(owner: &str, seen: Option<Seen>) -> Take {
+    let parents = vec!["shardId-000000000000".into(), "shardId-000000000001".into()];
+    let stream_created = Some(1_700_000_000_123);
+    Take { key: key(), owner: owner.into(), seen, parents, stream_created, forget_checkpoint: false }
+}
+
+/// Takes the row, whatever its state.
+pub(crate) async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> Held {
+    let seen = row(store).await.as_ref().map(Lease::seen);
+    match store.take(&taking(owner, seen)).await.unwrap() {
+        Write::Applied(lease) => held(owner, lease.epoch),
+        Write::Refused(row) => panic!("refused with {row:?}"),
+    }
+}
+
+pub(crate) fn held(owner: &str, epoch: u64) -> Held {
+    Held { key: key(), owner: owner.into(), epoch }
+}
+
+/// The row of these tests, as the store reads it.
+pub(crate) async fn row(store: &DynamoDbLeaseStore) -> Option<Lease> {
+    let rows = store.leases(CONSUMER, STREAM).await.unwrap();
+    rows.into_iter().find(|row| row.key == key())
+}
+
+/// The same, where there has to be one.
+pub(crate) async fn lease(store: &DynamoDbLeaseStore) -> Lease {
+    row(store).await.unwrap()
+}
+
+pub(crate) fn after(number: &str) -> Checkpoint {
+    Checkpoint::After(number.into())
+}
+
+/// The names of the attributes, in order.
+pub(crate) fn names(item: &Item) -> Vec<&str> {
+    let mut names: Vec<_> = item.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}

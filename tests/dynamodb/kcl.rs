@@ -1,0 +1,205 @@
+//! Rows that the KCL wrote, and moving from it and back.
+
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use kinesis_stream::{Checkpoint, DynamoDbLeaseStore, Held, Lease, LeaseKey, LeaseStore, Seen, Take, Write};
+
+use crate::ground::{CONSUMER, Ground, STREAM, after, n, names, s, ss};
+
+const SHARD: &str = "shardId-000000000000";
+
+async fn bare() -> (Ground, DynamoDbLeaseStore) {
+    let ground = Ground::new().await;
+    let store = ground.store().bare_shard_ids();
+    (ground, store)
+}
+
+fn take(owner: &str, seen: Option<Seen>) -> Take {
+    let key = LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: SHARD.into() };
+    let parents = vec!["shardId-9".into()];
+    Take { key, owner: owner.into(), seen, parents, stream_created: None, forget_checkpoint: false }
+}
+
+async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> (Lease, Held) {
+    let rows = store.leases(CONSUMER, STREAM).await.unwrap();
+    let take = take(owner, rows.iter().find(|row| row.key.shard.as_str() == SHARD).map(Lease::seen));
+    let Write::Applied(lease) = store.take(&take).await.unwrap() else { panic!("nobody else is there") };
+    let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
+    (lease, held)
+}
+
+async fn only(store: &DynamoDbLeaseStore) -> Lease {
+    let mut rows = store.leases(CONSUMER, STREAM).await.unwrap();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows.remove(0)
+}
+
+// S4
+#[tokio::test]
+async fn a_checkpoint_of_the_kcl_is_gone_on_from_without_a_loss() {
+    let cases = [
+        ("LATEST", 0, None),
+        ("AT_TIMESTAMP", 0, None),
+        ("TRIM_HORIZON", 0, Some(Checkpoint::Since(0))),
+        ("4959", 0, Some(after("4959"))),
+        ("4959", 3, Some(Checkpoint::At("4959".into()))),
+        ("SHARD_END", 0, Some(Checkpoint::ShardEnd)),
+    ];
+    for (word, sub_sequence, meant) in cases {
+        let (ground, store) = bare().await;
+        let kcl = [
+            ("leaseOwner", s("worker-1")),
+            ("leaseCounter", n(41)),
+            ("ownerSwitchesSinceCheckpoint", n(2)),
+            ("checkpoint", s(word)),
+            ("checkpointSubSequenceNumber", n(sub_sequence)),
+            ("parentShardId", ss(["shardId-8", "shardId-7"])),
+            ("entityType", s("LEASE")),
+        ];
+        ground.put(SHARD, kcl).await;
+        let row = only(&store).await;
+        assert_eq!((row.epoch, row.counter, row.owner.as_deref()), (0, 41, Some("worker-1")));
+        assert_eq!(row.checkpoint, meant, "{word}, {sub_sequence}");
+        assert_eq!(row.parents, ["shardId-7".into(), "shardId-8".into()]);
+        let (lease, held) = taken(&store, "one").await;
+        assert_eq!((lease.epoch, lease.counter, lease.checkpoint), (1, 42, meant), "kept by the take");
+        assert_eq!(ground.item(SHARD).await["checkpoint"], s(word), "and left as it was");
+        assert_eq!(store.renew(&held).await.unwrap(), Write::Applied(()));
+    }
+}
+
+#[tokio::test]
+async fn a_row_of_the_kcl_is_asked_for_and_deleted_like_any_other() {
+    let (ground, store) = bare().await;
+    ground.put(SHARD, [("leaseOwner", s("worker-1")), ("leaseCounter", n(0)), ("checkpoint", s("SHARD_END"))]).await;
+    let key = take("one", None).key;
+    assert_eq!(store.ask(&key, Seen { epoch: 0, counter: 0 }, "one").await.unwrap(), Write::Applied(()));
+    let row = only(&store).await;
+    assert_eq!((row.wanted_by.as_deref(), row.seen()), (Some("one"), Seen { epoch: 0, counter: 1 }));
+    assert_eq!(store.delete(&key, row.seen()).await.unwrap(), Write::Applied(()));
+    let gone = Seen { epoch: 0, counter: 0 };
+    assert_eq!(store.ask(&key, gone, "one").await.unwrap(), Write::Refused(None));
+    assert_eq!(store.delete(&key, gone).await.unwrap(), Write::Refused(None));
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_the_kcl_keeps_beside_leases_is_passed_over() {
+    let (ground, store) = bare().await;
+    ground.put(SHARD, [("leaseCounter", n(1)), ("checkpoint", s("LATEST"))]).await;
+    for kind in ["WORKER_METRIC_STATS", "STREAM", "LEADER", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION"] {
+        ground.put(kind, [("entityType", s(kind)), ("checkpoint", n(7)), ("leaseCounter", s("x"))]).await;
+    }
+    ground.put("123456789012:orders:1700000000:shardId-000000000000", [("leaseCounter", n(1))]).await;
+    ground.put("default/orders/shardId-000000000000", [("leaseCounter", n(1))]).await;
+    assert_eq!(only(&store).await.key.shard.as_str(), SHARD);
+}
+
+#[tokio::test]
+async fn what_we_do_not_know_is_kept_through_take_checkpoint_and_release() {
+    let (ground, store) = bare().await;
+    let foreign = [
+        ("childShardIds", ss(["shardId-1", "shardId-2"])),
+        ("startingHashKey", s("0")),
+        ("endingHashKey", s("340282366920938463463374607431768211455")),
+        ("throughputKBps", AttributeValue::N("12.5".into())),
+        ("entityType", s("LEASE")),
+        ("somethingNew", AttributeValue::Bool(true)),
+    ];
+    let kcl = [
+        ("leaseOwner", s("worker-1")),
+        ("leaseCounter", n(3)),
+        ("checkpoint", s("5")),
+        ("checkpointOwner", s("worker-0")),
+        ("pendingCheckpoint", s("6")),
+        ("pendingCheckpointSubSequenceNumber", n(0)),
+        ("pendingCheckpointState", AttributeValue::B(Blob::new(*b"state"))),
+    ];
+    let mut item: crate::ground::Item = foreign.iter().cloned().chain(kcl).map(|(k, v)| (k.to_owned(), v)).collect();
+    item.insert("leaseKey".into(), s(SHARD));
+    ground.server.put(&ground.table, item).await;
+
+    let (lease, held) = taken(&store, "one").await;
+    assert_eq!(lease.checkpoint, Some(after("5")), "a checkpoint that is only pending is none");
+    let item = ground.item(SHARD).await;
+    assert!(item.contains_key("pendingCheckpoint"), "a take leaves it to whoever reads next");
+    assert!(!item.contains_key("checkpointOwner"), "but ends a hand-over, as in the KCL");
+    store.checkpoint(&held, &after("7")).await.unwrap();
+    store.release(&held).await.unwrap();
+    let item = ground.item(SHARD).await;
+    for (name, value) in foreign {
+        assert_eq!(item.get(name), Some(&value), "{name}");
+    }
+    let pending: Vec<_> = names(&item).into_iter().filter(|name| name.starts_with("pending")).collect();
+    assert!(pending.is_empty(), "a later checkpoint ends it, as in the KCL: {pending:?}");
+}
+
+// S4
+#[tokio::test]
+async fn an_application_moves_from_the_kcl_and_back_on_its_own_table() {
+    let (ground, store) = bare().await;
+    ground.put(SHARD, [("leaseOwner", s("worker-1")), ("leaseCounter", n(9)), ("checkpoint", s("100"))]).await;
+    let (lease, held) = taken(&store, "one").await;
+    assert_eq!(lease.checkpoint, Some(after("100")));
+    store.checkpoint(&held, &Checkpoint::At("150".into())).await.unwrap();
+    store.checkpoint(&held, &after("200")).await.unwrap();
+    store.release(&held).await.unwrap();
+
+    // What the KCL finds has all that it needs.
+    let item = ground.item(SHARD).await;
+    let needed = ["leaseCounter", "checkpoint", "checkpointSubSequenceNumber", "ownerSwitchesSinceCheckpoint"];
+    assert!(needed.iter().all(|name| item.contains_key(*name)), "{:?}", names(&item));
+    assert_eq!((&item["checkpoint"], item.get("leaseOwner")), (&s("200"), None));
+
+    // It takes the row, conditional on the counter alone, and goes on.
+    let AttributeValue::N(counter) = &item["leaseCounter"] else { panic!("a number") };
+    let update = ground.server.client().update_item().table_name(&ground.table).key("leaseKey", s(SHARD));
+    let update = update
+        .condition_expression("leaseCounter = :seen")
+        .update_expression(
+            "SET leaseOwner = :owner, leaseCounter = :next, checkpoint = :at ADD ownerSwitchesSinceCheckpoint :one",
+        )
+        .expression_attribute_values(":seen", AttributeValue::N(counter.clone()))
+        .expression_attribute_values(":next", n(counter.parse::<i64>().unwrap() + 1))
+        .expression_attribute_values(":owner", s("worker-2"))
+        .expression_attribute_values(":one", n(1))
+        .expression_attribute_values(":at", s("300"));
+    update.send().await.unwrap();
+    assert!(matches!(store.renew(&held).await.unwrap(), Write::Refused(Some(_))), "we no longer hold it");
+
+    let (lease, held) = taken(&store, "one").await;
+    assert_eq!((lease.epoch, lease.checkpoint), (2, Some(after("300"))));
+    assert_eq!(store.renew(&held).await.unwrap(), Write::Applied(()));
+}
+
+#[tokio::test]
+async fn a_place_that_the_kcl_has_no_text_for_is_the_horizon_to_it() {
+    let (ground, store) = bare().await;
+    let (_, held) = taken(&store, "one").await;
+    assert_eq!(ground.item(SHARD).await["checkpoint"], s("TRIM_HORIZON"), "nothing was read yet");
+    for checkpoint in [Checkpoint::At("5".into()), Checkpoint::Since(5)] {
+        store.checkpoint(&held, &checkpoint).await.unwrap();
+        assert_eq!(ground.item(SHARD).await["checkpoint"], s("TRIM_HORIZON"));
+        assert_eq!(only(&store).await.checkpoint, Some(checkpoint));
+    }
+}
+
+#[tokio::test]
+async fn a_table_of_bare_shard_ids_is_refused_to_a_second_stream() {
+    let (_ground, store) = bare().await;
+    store.leases(CONSUMER, STREAM).await.unwrap();
+    let error = store.clone().leases(CONSUMER, "returns").await.unwrap_err().to_string();
+    assert!(error.contains("needs another table for stream \"returns\""), "{error}");
+}
+
+#[tokio::test]
+async fn a_row_that_makes_no_sense_is_an_error_and_no_panic() {
+    let (ground, store) = bare().await;
+    for (name, value) in [("leaseCounter", s("x")), ("leaseOwner", n(1)), ("checkpoint", s("five"))] {
+        ground.put(SHARD, [(name, value)]).await;
+        let error = store.leases(CONSUMER, STREAM).await.unwrap_err().to_string();
+        let start = format!("table {:?}, row {SHARD:?}: {name} makes no sense: ", ground.table);
+        assert!(error.starts_with(&start), "{error}");
+        let take = take("one", None);
+        assert_eq!(store.take(&take).await.unwrap_err().to_string(), error, "the row of a refusal, too");
+    }
+}
