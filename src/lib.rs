@@ -92,18 +92,17 @@
 //! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
 //! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
 //! | [`Publisher`], [`Outgoing`] | putting records into a stream |
-//! | [`LeaseStore`], [`MemoryLeaseStore`], `EmbeddedLeaseStore` | where leases and checkpoints are kept |
-//! | [`LeaseStore`], [`MemoryLeaseStore`], `DynamoDbLeaseStore` | where leases and checkpoints are kept |
+//! | [`LeaseStore`], [`MemoryLeaseStore`], `EmbeddedLeaseStore`, `DynamoDbLeaseStore` | where leases and checkpoints are kept |
 //! | [`prelude`] | what a pipeline needs, in one import |
 //!
 //! # Features
 //!
 //! - `embedded`: `EmbeddedLeaseStore`, leases in a file of this host, for one instance without DynamoDB. Off by default: it
 //!   brings the database redb.
-//! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
-//!   default.
 //! - `dynamodb`: `DynamoDbLeaseStore`, leases in a table of DynamoDB that the instances of a consumer share and that
 //!   outlives them. Off by default.
+//! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
+//!   default.
 
 mod ack;
 mod aggregate;

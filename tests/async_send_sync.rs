@@ -48,8 +48,7 @@ fn every_type_may_go_to_another_thread() {
     cloned::<(Record, Headers, ShardId, SequenceNumber, Outgoing, Published)>();
     cloned::<(Lease, LeaseKey, Held, Take, Seen, Write, Write<Lease>, Checkpoint)>();
     cloned::<(KinesisError, ErrorClass, ServiceFailure, FailureKind, Action, StoreError)>();
-    cloned::<(MemoryLeaseStore, EmbeddedLeaseStore, Arc<dyn LeaseStore>)>();
-    cloned::<(MemoryLeaseStore, DynamoDbLeaseStore, Arc<dyn LeaseStore>)>();
+    cloned::<(MemoryLeaseStore, EmbeddedLeaseStore, DynamoDbLeaseStore, Arc<dyn LeaseStore>)>();
 }
 
 // X3

@@ -112,7 +112,8 @@ use crate::{
 /// the table that the KCL makes for an application with one stream. So an application can move to this library on its own
 /// table, and back: stop all of one, start the other. Never run both at once.
 ///
-/// What the KCL left is gone on from without a loss. `TRIM_HORIZON` is the oldest record. `LATEST` and `AT_TIMESTAMP` are
+/// What the KCL left is gone on from without a loss, with one exception: a checkpoint at sub-sequence 0 looks the same for
+/// a plain record and for the first record inside an aggregated one, and is taken for the first. `TRIM_HORIZON` is the oldest record. `LATEST` and `AT_TIMESTAMP` are
 /// no checkpoint, so the subscription's `initial_position` applies. A place inside an aggregated record is that record
 /// again. The KCL, on its way back, goes on after the checkpoints it knows, and reads from the horizon where it finds one
 /// of our own: it reads records again, and passes none over.
