@@ -5,11 +5,10 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::{
     attribute::{
-        AT_TIMESTAMP, CHECKPOINT, LATEST, OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP, PENDING, SHARD_END,
-        SUB_SEQUENCE, SWITCHES, TRIM_HORIZON, number, text,
+        CHECKPOINT, OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP, PENDING, SHARD_END, SUB_SEQUENCE, SWITCHES,
+        TRIM_HORIZON, number, text,
     },
     expression::Expression,
-    row::Row,
 };
 use crate::{failure::StoreError, position::Checkpoint};
 
@@ -48,30 +47,7 @@ pub(super) fn written(write: Expression, checkpoint: Option<&Checkpoint>) -> Exp
     }
 }
 
-/// Reads what a row says, whoever wrote it.
-pub(super) fn read(row: &Row<'_>) -> Result<Option<Checkpoint>, StoreError> {
-    match row.text(CHECKPOINT)? {
-        None | Some(LATEST | AT_TIMESTAMP) => Ok(None),
-        Some(SHARD_END) => Ok(Some(Checkpoint::ShardEnd)),
-        Some(TRIM_HORIZON) => at_the_horizon(row),
-        Some(digits) if is_number(digits) => Ok(Some(match row.count(SUB_SEQUENCE)? {
-            0 => Checkpoint::After(digits.into()),
-            _ => Checkpoint::At(digits.into()),
-        })),
-        Some(_) => Err(row.nonsense(CHECKPOINT, "a sequence number or one of the words of the KCL")),
-    }
-}
-
-fn at_the_horizon(row: &Row<'_>) -> Result<Option<Checkpoint>, StoreError> {
-    if let Some(number) = row.text(OPEN_AT_SEQUENCE)? {
-        return Ok(Some(Checkpoint::At(number.into())));
-    }
-    if let Some(millis) = row.millis(OPEN_AT_TIMESTAMP)? {
-        return Ok(Some(Checkpoint::Since(millis)));
-    }
-    Ok(if row.has(OPEN_AT_INITIAL) { None } else { Some(Checkpoint::Since(0)) })
-}
-
-fn is_number(text: &str) -> bool {
+/// Whether a checkpoint of the KCL is a sequence number, and none of its words.
+pub(super) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -3,13 +3,18 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::{
-    attribute::{COUNTER, ENTITY_TYPE, EPOCH, Item, KEY, LEASE, OWNER, PARENTS, STREAM_CREATED, TAKE_ID, WANTED_BY},
-    checkpoint,
+    attribute::{
+        AT_TIMESTAMP, CHECKPOINT, COUNTER, ENTITY_TYPE, EPOCH, Item, KEY, LATEST, LEASE, OPEN_AT_INITIAL,
+        OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP, OWNER, PARENTS, SHARD_END, STREAM_CREATED, SUB_SEQUENCE, TAKE_ID,
+        TRIM_HORIZON, WANTED_BY,
+    },
+    checkpoint::is_number,
 };
 use crate::{
     failure::StoreError,
     id::ShardId,
     lease::{Lease, LeaseKey},
+    position::Checkpoint,
 };
 
 /// See the module.
@@ -45,11 +50,35 @@ impl<'a> Row<'a> {
             owner: self.text(OWNER)?.map(Into::into),
             epoch: self.count(EPOCH)?,
             counter: self.count(COUNTER)?,
-            checkpoint: checkpoint::read(self)?,
+            checkpoint: self.checkpoint()?,
             parents: self.parents()?,
             stream_created: self.millis(STREAM_CREATED)?,
             wanted_by: self.text(WANTED_BY)?.map(Into::into),
         })
+    }
+
+    /// What it says about how far the consumer has come, whoever wrote it.
+    fn checkpoint(&self) -> Result<Option<Checkpoint>, StoreError> {
+        match self.text(CHECKPOINT)? {
+            None | Some(LATEST | AT_TIMESTAMP) => Ok(None),
+            Some(SHARD_END) => Ok(Some(Checkpoint::ShardEnd)),
+            Some(TRIM_HORIZON) => self.at_the_horizon(),
+            Some(digits) if is_number(digits) => Ok(Some(match self.count(SUB_SEQUENCE)? {
+                0 => Checkpoint::After(digits.into()),
+                _ => Checkpoint::At(digits.into()),
+            })),
+            Some(_) => Err(self.nonsense(CHECKPOINT, "a sequence number or one of the words of the KCL")),
+        }
+    }
+
+    fn at_the_horizon(&self) -> Result<Option<Checkpoint>, StoreError> {
+        if let Some(number) = self.text(OPEN_AT_SEQUENCE)? {
+            return Ok(Some(Checkpoint::At(number.into())));
+        }
+        if let Some(millis) = self.millis(OPEN_AT_TIMESTAMP)? {
+            return Ok(Some(Checkpoint::Since(millis)));
+        }
+        Ok(if self.has(OPEN_AT_INITIAL) { None } else { Some(Checkpoint::Since(0)) })
     }
 
     pub(super) fn has(&self, attribute: &str) -> bool {
