@@ -26,7 +26,7 @@ impl Coordinator {
     /// Asks for the leases of others that this instance should have for the fleet to be even. Whether there were any.
     pub(super) async fn ask(&self, rows: &[Lease], now: Instant) -> bool {
         let hub = &self.hub;
-        let own = self.ledgers.all().iter().filter(|ledger| ledger.is_working()).count();
+        let own = self.ledgers.all().iter().filter(|ledger| ledger.is_share()).count();
         let stakes: Vec<Stake<'_>> = rows.iter().filter_map(|row| self.stake(row, now)).collect();
         let given = stakes.iter().filter(|stake| *stake.holder == *hub.owner && stake.claim != Claim::None).count();
         let wanted = wanted(&hub.owner, own - given.min(own), hub.settings.max_leases, &stakes);

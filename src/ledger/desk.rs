@@ -107,7 +107,12 @@ impl Ledger {
         self.room.notified()
     }
 
-    /// Whether it counts among the leases of this instance.
+    /// Whether it counts as this instance's share.
+    pub(crate) fn is_share(&self) -> bool {
+        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_open))
+    }
+
+    /// Whether it takes up room among the leases of this instance.
     pub(crate) fn is_working(&self) -> bool {
         self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_working))
     }

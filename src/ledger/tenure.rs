@@ -313,14 +313,19 @@ impl Tenure {
         self.handed_over
     }
 
-    /// Whether it counts among the leases of this instance: nothing is left to be read at the tip or the end.
+    /// Whether there is anything left to be read or settled of the shard.
+    pub(crate) fn is_open(&self) -> bool {
+        self.reading != Reading::EndStored
+    }
+
+    /// Whether it takes up room among the leases of this instance: nothing more is read at the tip and after the end.
     pub(crate) fn is_working(&self) -> bool {
         matches!(self.reading, Reading::Running | Reading::AtEnd)
     }
 
     /// Whether the shard can still be moved to another place: its end is not stored, and the lease is to stay.
     pub(crate) fn can_move(&self) -> bool {
-        self.reading != Reading::EndStored && self.leave_at.is_none()
+        self.is_open() && self.leave_at.is_none()
     }
 
     pub(crate) fn is_at_tip(&self) -> bool {
