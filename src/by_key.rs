@@ -232,7 +232,7 @@ where
             if delivery.counts() {
                 self.start(Some(lane), delivery);
             } else {
-                delivery.nack();
+                delivery.put_back();
                 give_back(self.lanes.done(lane, End::Free));
             }
         }
@@ -256,7 +256,7 @@ where
             Lane::Shard => Some(self.hasher.hash_one((delivery.stream(), delivery.shard()))),
         };
         let Some(id) = lane else { return self.start(None, delivery) };
-        let (spot, again) = (delivery.spot(), delivery.attempt() > 1);
+        let (spot, again) = (delivery.spot(), delivery.comes_again());
         if let Some(delivery) = self.lanes.arrive(id, spot, again, delivery) {
             self.start(Some(id), delivery);
         }
@@ -274,9 +274,9 @@ where
     }
 }
 
-/// Gives back what nobody is to work on, whatever dropping it would mean.
+/// Gives back what was not begun and is not to be, whatever dropping it would mean.
 fn give_back<T>(deliveries: impl IntoIterator<Item = Delivery<T>>) {
-    deliveries.into_iter().for_each(Delivery::nack);
+    deliveries.into_iter().for_each(Delivery::put_back);
 }
 
 impl<S, T, E, R, F, Fut> Stream for BufferBy<S, T, F, Fut>

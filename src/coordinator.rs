@@ -25,7 +25,7 @@ use crate::{
     catalogue::{Catalogue, Gone},
     error::{ErrorClass, KinesisError},
     failure::{FailureKind, ServiceFailure},
-    hub::Hub,
+    hub::{EndsTheSubscription, Hub},
     id::ShardId,
     lease::Lease,
     ledger::Ledgers,
@@ -122,16 +122,6 @@ pub(crate) fn start(
         eager_until: now,
     };
     tokio::spawn(coordinator.run(ready))
-}
-
-/// Ends the subscription when the coordinator ends in any other way than by its closing: a lease store that panics, or a
-/// runtime that goes.
-struct EndsTheSubscription(Arc<Hub>);
-
-impl Drop for EndsTheSubscription {
-    fn drop(&mut self) {
-        self.0.interrupted();
-    }
 }
 
 impl Coordinator {

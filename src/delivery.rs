@@ -9,9 +9,10 @@ use crate::{
     error::KinesisError,
     id::{SequenceNumber, ShardId},
     inbox::Returned,
-    ledger::Ledger,
+    ledger::{Back, Ledger},
     position::KinesisPosition,
     record::{Headers, Kept, Record, system_time},
+    retry::{Next, Reason},
     settings::OnDrop,
     tag::{Mark, Spot, Tag, Watch},
     token::LeaseToken,
@@ -30,6 +31,7 @@ pub use self::together::commit_all;
 /// | [`commit().await`](Self::commit) | it is done; come back when the lease store knows it |
 /// | [`ack()`](Self::ack) | it is done; the next checkpoint tells the store |
 /// | [`nack()`](Self::nack) | it is not done; deliver it again after a pause |
+/// | [`nack_because(reason)`](Self::nack_because) | as `nack()`; the reason goes along if it is given up |
 /// | drop | as [`on_drop`](crate::KinesisStream::on_drop) says: by default as `nack()` |
 ///
 /// Deliveries of a shard may be settled in any order; its checkpoint moves over the longest settled run from the
@@ -79,6 +81,8 @@ pub struct Acker {
     ticket: Ticket,
     epoch: u64,
     attempts: u32,
+    /// It was handed out before, whether or not anyone began to work on it.
+    again: bool,
     /// Kept as it came, to be delivered again.
     record: Kept,
     settled: bool,
@@ -88,7 +92,7 @@ pub struct Acker {
 
 impl Delivery {
     pub(crate) fn new(ledger: Arc<Ledger>, ticket: Ticket, epoch: u64, record: Kept, attempts: u32) -> Self {
-        let acker = Acker { ledger, ticket, epoch, attempts, record, settled: false, tag: None };
+        let acker = Acker { ledger, ticket, epoch, attempts, again: false, record, settled: false, tag: None };
         Self { payload: Payload::KEPT, acker }
     }
 
@@ -99,7 +103,7 @@ impl Delivery {
             tag.again();
         }
         let mut delivery = Self::new(ledger, ticket, epoch, record, attempts.saturating_add(1));
-        delivery.acker.tag = tag;
+        (delivery.acker.again, delivery.acker.tag) = (true, tag);
         delivery
     }
 }
@@ -145,8 +149,8 @@ impl<T> Delivery<T> {
         system_time(self.acker.record.arrived_at?)
     }
 
-    /// How often this process delivered the record, this time included: 1 the first time. A record that kills the
-    /// process starts at 1 again.
+    /// How often this process delivered the record, this time included: 1 the first time. The count lives in this process
+    /// and with the lease of the shard: after a restart, or with another instance, it begins at 1 again.
     pub fn attempt(&self) -> u32 {
         self.acker.attempts
     }
@@ -195,10 +199,30 @@ impl<T> Delivery<T> {
         self.acker.settle();
     }
 
-    /// Gives the record back: it is delivered again after a pause of one second, which doubles with every attempt up to
-    /// a minute. The rest of its shard goes on meanwhile, so it comes after later records. Needs no runtime.
-    pub fn nack(mut self) {
-        self.acker.give_back();
+    /// Gives the record back: it is delivered again after a pause that grows with every attempt, from one second to a
+    /// minute unless [`retry_backoff`](crate::KinesisStream::retry_backoff) says otherwise. The rest of its shard goes on
+    /// meanwhile, so it comes after later records. Where [`max_attempts`](crate::KinesisStream::max_attempts) is set, this
+    /// was one of them. Needs no runtime.
+    pub fn nack(self) {
+        self.acker.nack();
+    }
+
+    /// As [`nack`](Self::nack), with the reason: it is told when the attempts of the record are spent, by the header
+    /// `kinesis-dead-letter-reason` of its [dead letter](crate::KinesisStream::dead_letter), or by
+    /// [`KinesisError::AttemptsSpent`]. The reason of the last attempt counts, and 1,024 bytes of it are kept.
+    ///
+    /// ```
+    /// # use kinesis_stream::{Delivery, KinesisError};
+    /// # async fn insert(_: &[u8]) -> Result<(), std::io::Error> { Ok(()) }
+    /// async fn work(delivery: Delivery) -> Result<(), KinesisError> {
+    ///     match insert(delivery.payload()).await {
+    ///         Ok(()) => delivery.commit().await.map(drop),
+    ///         Err(failed) => Ok(delivery.nack_because(failed)),
+    ///     }
+    /// }
+    /// ```
+    pub fn nack_because(self, reason: impl fmt::Display) {
+        self.acker.nack_because(reason);
     }
 
     /// Turns the payload into something else; the duty to settle travels along. If the record has to be delivered
@@ -259,6 +283,17 @@ impl<T> Delivery<T> {
         Spot { book: Arc::as_ptr(&self.acker.ledger).addr(), ticket: self.acker.ticket }
     }
 
+    /// Whether it was handed out before.
+    pub(crate) fn comes_again(&self) -> bool {
+        self.acker.again
+    }
+
+    /// Gives back what nobody has begun to work on, so that this was no attempt.
+    pub(crate) fn put_back(mut self) {
+        let attempts = self.acker.attempts.saturating_sub(1);
+        self.acker.return_after(attempts, Reason::GivenBack);
+    }
+
     /// Whether the opening of its shard goes on, so that settling it would change something.
     pub(crate) fn counts(&self) -> bool {
         self.acker.ledger.counts(self.acker.ticket)
@@ -300,7 +335,12 @@ impl Acker {
 
     /// As [`Delivery::nack`].
     pub fn nack(mut self) {
-        self.give_back();
+        self.give_back(Reason::GivenBack);
+    }
+
+    /// As [`Delivery::nack_because`].
+    pub fn nack_because(mut self, reason: impl fmt::Display) {
+        self.give_back(Reason::because(reason));
     }
 
     fn settle(&mut self) {
@@ -316,7 +356,11 @@ impl Acker {
         }
     }
 
-    fn give_back(&mut self) -> bool {
+    fn give_back(&mut self, reason: Reason) -> Back {
+        self.return_after(self.attempts, reason)
+    }
+
+    fn return_after(&mut self, attempts: u32, reason: Reason) -> Back {
         self.settled = true;
         if let Some(tag) = &self.tag {
             tag.back();
@@ -325,7 +369,8 @@ impl Acker {
             ticket: self.ticket,
             shard: self.ledger.shard.clone(),
             record: self.record.clone(),
-            attempts: self.attempts,
+            attempts,
+            reason,
             tag: self.tag.take(),
         })
     }
@@ -337,10 +382,19 @@ impl Drop for Acker {
             return;
         }
         let hub = Arc::clone(&self.ledger.hub);
-        if hub.settings.on_drop == OnDrop::Ack && !thread::panicking() && !hub.life.is_gone() {
+        let reason = if thread::panicking() { Reason::Panicked } else { Reason::Dropped };
+        if hub.settings.on_drop == OnDrop::Ack && reason == Reason::Dropped && !hub.life.is_gone() {
             self.settle();
-        } else if self.give_back() && hub.life.is_running() {
-            hub.warn_of_drop(&self.ledger.shard);
+            return;
+        }
+        let becomes = match self.give_back(reason) {
+            Back::Here(Next::Again(_)) | Back::Elsewhere => "will come again",
+            Back::Here(Next::DeadLetter) => "becomes a dead letter, since this was its last attempt",
+            Back::Here(Next::Error) => "comes as an error, since this was its last attempt",
+            Back::Over => return,
+        };
+        if hub.life.is_running() {
+            hub.warn_of_drop(&self.ledger.shard, becomes);
         }
     }
 }

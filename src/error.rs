@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::{
     failure::{Action, FailureKind, ServiceFailure, StoreError},
     id::{SequenceNumber, ShardId},
+    record::Record,
 };
 
 /// What went wrong, where, and what the library does about it.
@@ -189,6 +190,47 @@ pub enum KinesisError {
         data: Bytes,
     },
 
+    /// A record was given back as often as [`max_attempts`](crate::KinesisStream::max_attempts) allows, and no stream takes
+    /// it as a dead letter. It is not delivered again: this item takes its place, carries it as it came, and counts as
+    /// settled.
+    #[error(
+        "stream {}, shard {}, sequence number {}: given up after attempt {attempts}: {reason}{}",
+        record.stream(), record.shard(), record.sequence_number(),
+        source.as_ref().map(|source| format!("; it cannot be a dead letter either: {source}")).unwrap_or_default()
+    )]
+    AttemptsSpent {
+        /// The record as it came, and where it stood.
+        record: Arc<Record>,
+        /// How often this process delivered it.
+        attempts: u32,
+        /// Why it was given back the last time: the words of [`nack_because`](crate::Delivery::nack_because), or
+        /// `given back`, `dropped`, `dropped by a panic`.
+        reason: Arc<str>,
+        /// Why it could not become a dead letter: the service takes no such record, or this library sends none, since it
+        /// would be too large with the headers that are added. None where no
+        /// [`dead_letter`](crate::KinesisStream::dead_letter) is set.
+        source: Option<ServiceFailure>,
+    },
+
+    /// A record whose attempts are spent could not be written to the dead-letter stream. The write is repeated; until it
+    /// succeeds the record stays unsettled, and the checkpoint of its shard in front of it. The rest of the shard goes on.
+    #[error(
+        "stream {stream}, shard {shard}, sequence number {sequence_number}: the record could not be written to the \
+         dead-letter stream {dead_letter}, which will be tried again: {source}"
+    )]
+    DeadLetter {
+        /// The stream.
+        stream: Arc<str>,
+        /// The shard.
+        shard: ShardId,
+        /// The record.
+        sequence_number: SequenceNumber,
+        /// The stream for dead letters.
+        dead_letter: Arc<str>,
+        /// What failed and why.
+        source: ServiceFailure,
+    },
+
     /// The service no longer takes the place of a checkpoint: the record is older than the retention, or of another
     /// shard. The shard is read from the oldest record that it still keeps; what lay between is no longer there.
     #[error(
@@ -276,10 +318,11 @@ impl KinesisError {
             | Self::LeaseLost { .. }
             | Self::Seek { .. }
             | Self::NotHeld { .. }
+            | Self::DeadLetter { .. }
             | Self::CheckpointLost { .. }
             | Self::ShardGone { .. }
             | Self::StreamRecreated { .. } => ErrorClass::Transient,
-            Self::AggregatedRecord { .. } => ErrorClass::Record,
+            Self::AggregatedRecord { .. } | Self::AttemptsSpent { .. } => ErrorClass::Record,
             Self::Invalid { .. }
             | Self::NotConnected
             | Self::AlreadySubscribed { .. }

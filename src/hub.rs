@@ -22,6 +22,7 @@ use crate::{
     lease::{LeaseKey, LeaseStore, StoreFuture},
     life::Life,
     lock::lock,
+    outbox::Outbox,
     service::Service,
     settings::Settings,
 };
@@ -38,6 +39,8 @@ pub(crate) struct Hub {
     pub(crate) budget: Budget,
     /// To the subscription.
     pub(crate) inbox: Inbox,
+    /// To the writer of dead letters.
+    pub(crate) outbox: Outbox,
     /// To the keeper: these shards have something to be written.
     pub(crate) bell: Bell,
     /// To the coordinator: a shard came to its end, so that its children may start, or is gone. It lists at once.
@@ -76,6 +79,7 @@ impl Hub {
             service,
             store,
             inbox: Inbox::default(),
+            outbox: Outbox::default(),
             bell: Bell::default(),
             agenda: Notify::new(),
             rounds: Notify::new(),
@@ -162,15 +166,40 @@ impl Hub {
         }
     }
 
-    /// Says once a subscription that a delivery was dropped without being settled (A2).
-    pub(crate) fn warn_of_drop(&self, shard: &ShardId) {
+    /// Says once a subscription that a delivery was dropped without being settled, and what becomes of it (A2, A7).
+    pub(crate) fn warn_of_drop(&self, shard: &ShardId, becomes: &str) {
         if !self.warned_of_drop.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 stream = %self.stream, %shard,
-                "a delivery was dropped without being settled and will come again: call `commit` or `ack` on it, or set \
+                "a delivery was dropped without being settled and {becomes}: call `commit` or `ack` on it, or set \
                  `ack_on_drop` on the stream if dropping is meant to acknowledge (this is said once)"
             );
         }
+    }
+
+    /// Whether nothing more will be read and nothing that was read is still to come: also not as the error in whose stead a dead
+    /// letter is written.
+    pub(crate) fn is_finished(&self) -> bool {
+        // In this order: what is refused as a dead letter goes into the inbox first, and then out of the outbox.
+        self.outbox.is_idle() && self.inbox.is_finished()
+    }
+
+    /// What came of a record that was taken from the outbox is entered.
+    pub(crate) fn letter_done(&self) {
+        self.outbox.done();
+        if self.outbox.is_idle() {
+            self.inbox.nudge();
+        }
+    }
+}
+
+/// Ends the subscription when the task that holds this ends in any other way than by the subscription's closing: by a
+/// panic of what it calls, or with its runtime.
+pub(crate) struct EndsTheSubscription(pub(crate) Arc<Hub>);
+
+impl Drop for EndsTheSubscription {
+    fn drop(&mut self) {
+        self.0.interrupted();
     }
 }
 

@@ -10,16 +10,15 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::Waker,
-    time::Duration,
 };
 
 use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::{ack::Ticket, error::KinesisError, id::ShardId, lock::lock, record::Kept, tag::Tag};
-
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+use crate::{
+    ack::Ticket, error::KinesisError, failure::ServiceFailure, id::ShardId, lock::lock, record::Kept, retry::Reason,
+    tag::Tag,
+};
 
 /// A record that the user gave back.
 #[derive(Debug)]
@@ -29,8 +28,26 @@ pub(crate) struct Returned {
     pub(crate) record: Kept,
     /// How often it was handed out.
     pub(crate) attempts: u32,
+    /// Why it came back the last time.
+    pub(crate) reason: Reason,
     /// Tells whoever waits for it.
     pub(crate) tag: Option<Tag>,
+}
+
+/// A record that waits for its moment.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// It is handed out again.
+    Again(Returned),
+    /// Its attempts are spent, so it is handed out as an error, with what refused it as a dead letter.
+    Spent(Returned, Option<ServiceFailure>),
+}
+
+impl Due {
+    pub(crate) fn record(&self) -> &Returned {
+        let (Self::Again(returned) | Self::Spent(returned, _)) = self;
+        returned
+    }
 }
 
 /// See the module.
@@ -47,7 +64,7 @@ struct Contents {
     /// At most one error a shard, and one of the stream as a whole (no shard): a newer one replaces it.
     errors: BTreeMap<Option<ShardId>, KinesisError>,
     /// By the moment they are due, then in the order in which they came.
-    returned: BTreeMap<(Instant, u64), Returned>,
+    waiting: BTreeMap<(Instant, u64), Due>,
     arrivals: u64,
     fatal: Option<KinesisError>,
     /// Nothing more will be read: the subscription ends itself once everything was handed out.
@@ -60,16 +77,10 @@ struct Contents {
 pub(crate) enum Letter {
     /// An error to hand out.
     Error(KinesisError),
-    /// A record that is due to be handed out again.
-    Again(Returned),
+    /// A record whose moment has come.
+    Due(Due),
     /// The subscription is over.
     End,
-}
-
-/// How long a record pauses before it is handed out for the time after `attempts` (A7).
-pub(crate) fn pause(attempts: u32) -> Duration {
-    let doubled = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
-    FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
 }
 
 impl Inbox {
@@ -92,7 +103,7 @@ impl Inbox {
     pub(crate) fn end(&self) {
         let dropped = self.change(|contents| {
             contents.ended = true;
-            mem::take(&mut contents.returned)
+            mem::take(&mut contents.waiting)
         });
         drop(dropped);
     }
@@ -107,28 +118,31 @@ impl Inbox {
     /// Whether nothing more will be read and nothing is left in here.
     pub(crate) fn is_finished(&self) -> bool {
         let contents = lock(&self.contents);
-        contents.finishing && contents.returned.is_empty() && contents.errors.is_empty()
+        contents.finishing && contents.waiting.is_empty() && contents.errors.is_empty()
     }
 
-    /// Leaves a record to be handed out again at `due`.
-    pub(crate) fn again(&self, returned: Returned, due: Instant) {
+    /// Leaves a record for this moment.
+    pub(crate) fn due(&self, due: Due, at: Instant) {
         let refused = self.change(|contents| {
             if contents.ended {
-                return Some(returned);
+                return Some(due);
             }
             contents.arrivals += 1;
-            contents.returned.insert((due, contents.arrivals), returned)
+            contents.waiting.insert((at, contents.arrivals), due)
         });
         drop(refused);
     }
 
-    /// Drops what waits to come again of a shard, since it will not: the opening of the shard is over.
-    pub(crate) fn forget(&self, shard: &ShardId) {
-        let dropped: Vec<_> = {
-            let mut contents = lock(&self.contents);
-            contents.returned.extract_if(.., |_, returned| returned.shard == *shard).collect()
-        };
+    /// Drops what waits and will not come, since the opening of its shard is over.
+    pub(crate) fn forget(&self, is_over: impl Fn(&Returned) -> bool) {
+        let dropped: Vec<_> =
+            self.change(|contents| contents.waiting.extract_if(.., |_, due| is_over(due.record())).collect());
         drop(dropped);
+    }
+
+    /// Has the subscription look again.
+    pub(crate) fn nudge(&self) {
+        self.change(|_| ());
     }
 
     /// Whether anything changed since the last call.
@@ -155,14 +169,14 @@ impl Inbox {
         if let Some((_, error)) = contents.errors.pop_first() {
             return Some(Letter::Error(error));
         }
-        let due = contents.returned.first_entry().filter(|entry| entry.key().0 <= now)?;
-        Some(Letter::Again(due.remove()))
+        let due = contents.waiting.first_entry().filter(|entry| entry.key().0 <= now)?;
+        Some(Letter::Due(due.remove()))
     }
 
-    /// When the next record is due to be handed out again.
+    /// When the next record is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let contents = lock(&self.contents);
-        contents.returned.first_key_value().map(|((due, _), _)| *due)
+        contents.waiting.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// What `change` gives is for the caller to drop: a record that is dropped may wake somebody, which is not to happen under
@@ -178,13 +192,6 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // A7
-    #[test]
-    fn the_pause_doubles_from_one_second_to_a_minute() {
-        let pauses: Vec<u64> = [1, 2, 3, 6, 7, 8, 40, u32::MAX].map(|attempts| pause(attempts).as_secs()).into();
-        assert_eq!(pauses, [1, 2, 4, 32, 60, 60, 60, 60]);
-    }
 
     // R10
     #[test]

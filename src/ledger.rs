@@ -37,7 +37,7 @@ mod tenure;
 use self::tenure::Tenure;
 pub(crate) use self::{
     desk::Errand,
-    hands::{Committing, HandOut},
+    hands::{Back, Committing, HandOut},
     tenure::{Duty, Progress},
 };
 
@@ -91,6 +91,8 @@ pub(crate) struct Counts {
     pub(crate) reads: u64,
     pub(crate) throttles: u64,
     pub(crate) redeliveries: u64,
+    pub(crate) spent: u64,
+    pub(crate) dead_letters: u64,
     pub(crate) behind: Option<Duration>,
     /// The place that the lease row holds and since when, as far as this process knows.
     pub(crate) checkpoint: Option<(Checkpoint, Instant)>,
@@ -149,6 +151,11 @@ impl State {
     /// The tenure, if this opening of the shard is still the current one.
     fn current(&mut self, generation: u64) -> Option<&mut Tenure> {
         if generation == self.tracker.generation() { self.tenure.as_mut() } else { None }
+    }
+
+    /// Whether records of this opening of the shard may still be handed out, now or later.
+    fn goes_on(&self, generation: u64) -> bool {
+        generation == self.tracker.generation() && self.tenure.as_ref().is_some_and(|tenure| !tenure.is_leaving())
     }
 
     /// Whether the next record may be handed out, apart from whose turn it is.

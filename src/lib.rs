@@ -75,6 +75,7 @@
 //! - The *keeper* is the one task that writes to the lease store for leases that are held. Settling only marks a record and
 //!   wakes it, so acknowledging needs no I/O and no runtime, and neither leases nor checkpoints wait for the stream to be
 //!   polled.
+//! - Where records whose attempts are spent go to another stream, a task of its own writes them there.
 //!
 //! # Parts
 //!
@@ -87,6 +88,7 @@
 //! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and what settling came to |
 //! | [`LeaseToken`] | whether the shard of a delivery is still held, for long work |
 //! | [`DeliveryStreamExt`], [`BufferBy`] | parallel work that keeps the order of each partition key |
+//! | [`KinesisStream::max_attempts`], [`KinesisStream::dead_letter`] | records that keep failing |
 //! | [`Closer`], [`CloseReport`] | ending in good order |
 //! | [`Seeker`] | moving a running subscription to another position |
 //! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
@@ -118,6 +120,7 @@ mod clock;
 mod close;
 mod connection;
 mod coordinator;
+mod dead_letters;
 mod delivery;
 mod envelope;
 mod error;
@@ -137,6 +140,7 @@ mod limits;
 mod lineage;
 mod lock;
 mod monitor;
+mod outbox;
 mod outgoing;
 mod pace;
 mod page;
@@ -146,6 +150,7 @@ pub mod prelude;
 mod publish;
 mod reader;
 mod record;
+mod retry;
 mod seek;
 mod service;
 mod settings;

@@ -6,6 +6,7 @@ use std::fmt;
 use crate::{
     error::KinesisError,
     id::{SequenceNumber, ShardId},
+    record::Record,
 };
 
 /// A place in a stream from which to read.
@@ -53,6 +54,13 @@ impl KinesisPosition {
     /// One record of one shard. Other shards are not moved by it.
     pub fn sequence(shard: impl Into<ShardId>, sequence_number: impl Into<SequenceNumber>) -> Self {
         Self(Position::Sequence(shard.into(), sequence_number.into()))
+    }
+}
+
+impl<T> Record<T> {
+    /// The record as a position: where to start reading *at* it.
+    pub fn position(&self) -> KinesisPosition {
+        KinesisPosition::sequence(self.shard.clone(), self.sequence_number.clone())
     }
 }
 

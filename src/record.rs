@@ -8,10 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{
-    id::{SequenceNumber, ShardId},
-    position::KinesisPosition,
-};
+use crate::id::{SequenceNumber, ShardId};
 
 /// The headers of a record: names and values in the order in which the producer put them. Cheap to clone.
 ///
@@ -103,11 +100,6 @@ impl<T> Record<T> {
         &self.sequence_number
     }
 
-    /// The record as a position: where to start reading *at* it.
-    pub fn position(&self) -> KinesisPosition {
-        KinesisPosition::sequence(self.shard.clone(), self.sequence_number.clone())
-    }
-
     /// When the service took the record, roughly: millisecond steps at best, and neither accurate nor in order
     /// ([`ApproximateArrivalTimestamp`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html)).
     pub fn arrived_at(&self) -> Option<SystemTime> {
@@ -124,6 +116,14 @@ pub(crate) struct Kept {
     pub(crate) partition_key: Option<Box<str>>,
     pub(crate) sequence_number: SequenceNumber,
     pub(crate) arrived_at: Option<i64>,
+}
+
+impl Kept {
+    /// The record as it is handed out on its own.
+    pub(crate) fn into_record(self, stream: Arc<str>, shard: ShardId) -> Record {
+        let Self { payload, headers, partition_key, sequence_number, arrived_at } = self;
+        Record { payload, headers, partition_key, stream, shard, sequence_number, arrived_at }
+    }
 }
 
 /// This many milliseconds after 1970 (UTC).

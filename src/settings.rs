@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::position::Plan;
+use crate::{position::Plan, retry::Retries};
 
 /// What dropping a delivery without settling it means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub(crate) struct Settings {
     pub(crate) plan: Plan,
     pub(crate) create_if_missing: Option<u32>,
     pub(crate) on_drop: OnDrop,
+    pub(crate) retries: Retries,
     pub(crate) poll_interval: Duration,
     pub(crate) read_limit: u32,
     pub(crate) reads_per_second: u32,
@@ -48,6 +49,7 @@ impl Default for Settings {
             plan: Plan::default(),
             create_if_missing: None,
             on_drop: OnDrop::default(),
+            retries: Retries::default(),
             poll_interval: Duration::from_secs(1),
             read_limit: 1_000,
             reads_per_second: 5,

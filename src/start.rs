@@ -11,6 +11,7 @@ use tokio::{
 use crate::{
     clock,
     coordinator::{self, Beginning},
+    dead_letters,
     error::KinesisError,
     failure::{Action, FailureKind, ServiceFailure},
     hub::Hub,
@@ -60,6 +61,7 @@ pub(crate) async fn start(hub: Arc<Hub>) -> Result<Subscription, KinesisError> {
     let (ready, first_pass) = oneshot::channel();
     let coordinator = coordinator::start(Arc::clone(&hub), Arc::clone(&ledgers), beginning, (opened, seeks), ready);
     keeper::start(Arc::clone(&hub), Arc::clone(&ledgers), coordinator);
+    dead_letters::start(&hub, &ledgers);
     unstarted.0 = None;
     let subscription = Subscription::new(Arc::clone(&hub), ledgers, pages, Seeker::new(Arc::clone(&hub), seeker));
     // It is gone without a word if the subscription is closed meanwhile: the stream then just ends.

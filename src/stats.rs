@@ -64,7 +64,7 @@ pub struct ShardStats {
     pub behind: Option<Duration>,
     /// Bytes of this shard that were read and not yet handed out. A page counts whole until its last record went out.
     pub bytes_held: usize,
-    /// Deliveries that are out or wait to be delivered again.
+    /// Deliveries that are out, wait to be delivered again, or wait to be written to the dead-letter stream.
     pub in_flight: usize,
     /// The oldest of them and the time since it was delivered first.
     pub oldest: Option<(SequenceNumber, Duration)>,
@@ -76,6 +76,11 @@ pub struct ShardStats {
     pub throttles: u64,
     /// Records that were delivered once more.
     pub redeliveries: u64,
+    /// Records whose attempts were spent: see [`max_attempts`](crate::KinesisStream::max_attempts). Also those that were not
+    /// written to the dead-letter stream yet.
+    pub spent: u64,
+    /// Of these, the ones that were written to the dead-letter stream.
+    pub dead_letters: u64,
     /// The last error that was reported for this shard.
     pub last_error: Option<KinesisError>,
 }

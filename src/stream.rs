@@ -1,6 +1,6 @@
 //! The descriptor of a subscription: which stream to read, from where, and how.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use crate::{
     clock,
@@ -94,6 +94,78 @@ impl KinesisStream {
     /// future held.
     pub fn ack_on_drop(self) -> Self {
         self.on_drop(OnDrop::Ack)
+    }
+
+    /// The pauses before a record that was given back is delivered again: the first one, doubled with every attempt, and
+    /// the longest. From 1 ms to 24 h, by default a second to a minute: short enough for what passes by itself, and not
+    /// more than a call a minute for what does not.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use kinesis_stream::KinesisStream;
+    /// let quakes = KinesisStream::new("quakes").retry_backoff(Duration::from_millis(200)..=Duration::from_secs(10));
+    /// # let _ = quakes;
+    /// ```
+    pub fn retry_backoff(mut self, pauses: RangeInclusive<Duration>) -> Self {
+        (self.settings.retries.first_pause, self.settings.retries.longest_pause) = pauses.into_inner();
+        self
+    }
+
+    /// How often a record is delivered at most: at least once, without a limit by default. When it is given back that
+    /// often, by [`nack`](crate::Delivery::nack) or by a drop that redelivers, its attempts are spent. It then goes to the
+    /// [`dead_letter`](Self::dead_letter) stream, or else comes as an item
+    /// [`KinesisError::AttemptsSpent`], which carries the record and counts as settled. That item is of the class
+    /// [`Record`](crate::ErrorClass::Record), so a `try_` pipeline ends at it unless it matches on it.
+    ///
+    /// Attempts are those that [`attempt`](crate::Delivery::attempt) counts: of this process, under this lease. A shard
+    /// that moves to another instance, and a process that restarts, begin at 1 again. So this limit does not stop a record
+    /// that kills the process: such a record comes again after every restart, and the place to stop it is the
+    /// handler.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.settings.retries.max_attempts = Some(attempts);
+        self
+    }
+
+    /// The stream to which a record is published whose attempts are spent: another one than this, with
+    /// [`max_attempts`](Self::max_attempts) set, too. None by default. It has to exist, and the credentials need
+    /// `kinesis:PutRecord` on it.
+    ///
+    /// ```
+    /// # use kinesis_stream::KinesisStream;
+    /// let quakes = KinesisStream::new("quakes").max_attempts(5).dead_letter("quakes-dead");
+    /// # let _ = quakes;
+    /// ```
+    ///
+    /// A dead letter is the record as it came: its payload, its partition key (its sequence number, if it had none), and
+    /// its headers in their order. Behind these there are more, all of them text:
+    ///
+    /// | header | says |
+    /// |---|---|
+    /// | `kinesis-dead-letter-stream` | the stream from which it was read |
+    /// | `kinesis-dead-letter-shard` | the shard |
+    /// | `kinesis-dead-letter-sequence-number` | its place there |
+    /// | `kinesis-dead-letter-arrived-at` | when it arrived there, in milliseconds since 1970 (UTC); absent where the service did not say |
+    /// | `kinesis-dead-letter-consumer` | which consumer gave it up |
+    /// | `kinesis-dead-letter-attempts` | how often it was delivered |
+    /// | `kinesis-dead-letter-reason` | why it was given back the last time: the words of [`nack_because`](crate::Delivery::nack_because), or `given back`, `dropped`, `dropped by a panic` |
+    ///
+    /// A record that was a dead letter before keeps the headers of that time in front of the new ones, so
+    /// [`Headers::get`](crate::Headers::get) finds where it came from first.
+    ///
+    /// The record is settled only when its dead letter is written, by a task of the library, whether or not the
+    /// subscription is polled. As long as that fails it stays unsettled: it holds the checkpoint, and the end of its shard,
+    /// while the rest of the shard goes on, up to [`max_in_flight`](Self::max_in_flight). The failure is an item
+    /// [`KinesisError::DeadLetter`], and the write is repeated after a second, doubling to a minute; after a minute at once
+    /// if the stream does not exist or may not be written to. A record that the stream can never take, because it is too
+    /// large with its new headers, comes as [`KinesisError::AttemptsSpent`] instead.
+    ///
+    /// Closing, and handing a shard over, wait for a write that is under way as for any delivery. A record that still waits
+    /// to be written is left unsettled, and is delivered again by whoever reads the shard next, with its attempts counted
+    /// from 1. So there may be two dead letters of one record: when a write was applied though its answer was lost, or when
+    /// the shard moved before the record was covered by a checkpoint.
+    pub fn dead_letter(mut self, stream: impl Into<Arc<str>>) -> Self {
+        self.settings.retries.dead_letter = Some(stream.into());
+        self
     }
 
     /// The pause after a read that found nothing, and after a throttled one: 1 ms to 4 minutes, 1 s by default. It is
@@ -206,7 +278,25 @@ impl KinesisStream {
         within("renew_interval", settings.renew_interval, interval, longest)?;
         within("list_interval", settings.list_interval, interval, longest)?;
         within("lease_ttl", settings.lease_ttl, settings.renew_interval * 3, longest * 3)?;
+        self.check_retries(milli, longest)?;
         Ok((self.name, self.settings))
+    }
+
+    fn check_retries(&self, shortest: Duration, longest: Duration) -> Result<(), KinesisError> {
+        let retries = &self.settings.retries;
+        within("retry_backoff", retries.first_pause, shortest, longest)?;
+        within("retry_backoff", retries.longest_pause, retries.first_pause, longest)?;
+        within("max_attempts", retries.max_attempts.unwrap_or(1), 1, u32::MAX)?;
+        let Some(dead_letter) = retries.dead_letter.as_deref() else { return Ok(()) };
+        let invalid = |problem: String| KinesisError::invalid("dead_letter", problem);
+        check_stream_name(dead_letter).map_err(|refusal| invalid(refusal.to_string()))?;
+        if dead_letter == self.name {
+            return Err(invalid(format!("another stream than the one that is read; given: {dead_letter}")));
+        }
+        if retries.max_attempts.is_none() {
+            return Err(invalid(format!("it takes records only with max_attempts; given: {dead_letter} without it")));
+        }
+        Ok(())
     }
 }
 
@@ -234,6 +324,7 @@ mod tests {
     #[test]
     fn every_setting_outside_of_its_limits_is_refused_with_the_limit_and_the_value() {
         let stream = || KinesisStream::new("s");
+        let milli = Duration::from_millis(1);
         let table = [
             (KinesisStream::new(""), "stream name", "1 to 128", "0"),
             (KinesisStream::new("a b"), "stream name", "letters", "' '"),
@@ -244,6 +335,13 @@ mod tests {
             (stream().max_in_flight(0), "max_in_flight", "1", "0"),
             (stream().max_buffered_bytes(0), "max_buffered_bytes", "1", "0"),
             (stream().max_leases(0), "max_leases", "1", "0"),
+            (stream().retry_backoff(Duration::ZERO..=milli), "retry_backoff", "1ms", "0ns"),
+            (stream().retry_backoff(milli..=Duration::MAX), "retry_backoff", "86400s", "18446744073709551615"),
+            (stream().retry_backoff(milli * 2..=milli), "retry_backoff", "2ms", "1ms"),
+            (stream().max_attempts(0), "max_attempts", "1", "0"),
+            (stream().max_attempts(1).dead_letter("a b"), "dead_letter", "letters", "' '"),
+            (stream().max_attempts(1).dead_letter("s"), "dead_letter", "another stream", "s"),
+            (stream().dead_letter("dead"), "dead_letter", "max_attempts", "dead"),
             (stream().poll_interval(Duration::ZERO), "poll_interval", "1ms", "0ns"),
             (stream().checkpoint_interval(Duration::ZERO), "checkpoint_interval", "1ms", "0ns"),
             (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),
@@ -261,5 +359,6 @@ mod tests {
     #[test]
     fn the_defaults_are_within_their_limits() {
         assert!(KinesisStream::from("quakes").checked().is_ok());
+        assert!(KinesisStream::from("quakes").max_attempts(1).dead_letter("quakes-dead").checked().is_ok());
     }
 }

@@ -16,8 +16,9 @@ use crate::{
     close::Closer,
     delivery::Delivery,
     error::{ErrorClass, KinesisError},
+    failure::ServiceFailure,
     hub::Hub,
-    inbox::{Letter, Returned},
+    inbox::{Due, Letter, Returned},
     ledger::{HandOut, Ledger, Ledgers},
     life::CloseReport,
     monitor::StatsHandle,
@@ -151,7 +152,7 @@ impl Subscription {
                 self.current = Some(page);
                 continue;
             }
-            if self.shards.is_empty() && self.hub.inbox.is_finished() {
+            if self.shards.is_empty() && self.hub.is_finished() {
                 self.hub.wind_down(self.hub.settings.drain_timeout);
                 continue;
             }
@@ -177,9 +178,9 @@ impl Subscription {
                     tracing::warn!(stream = %self.hub.stream, %error, "an error that is being dealt with");
                 }
                 Letter::Error(error) => return Poll::Ready(Some(Err(error))),
-                Letter::Again(returned) => {
-                    if let Some(delivery) = self.deliver_again(returned, now) {
-                        return Poll::Ready(Some(Ok(delivery)));
+                Letter::Due(due) => {
+                    if let Some(item) = self.bring(due, now) {
+                        return Poll::Ready(Some(item));
                     }
                 }
                 Letter::End => {
@@ -193,16 +194,30 @@ impl Subscription {
         Poll::Pending
     }
 
-    fn deliver_again(&self, returned: Returned, now: Instant) -> Option<Delivery> {
-        let ledger = self.ledgers.get(&returned.shard)?;
-        match ledger.hand_out_again(returned.ticket, now) {
-            HandOut::Out(_, epoch) => Some(Delivery::again(ledger, epoch, returned)),
-            HandOut::NotNow => {
-                ledger.give_back_later(returned, now);
+    /// A record whose moment has come, unless it no longer counts or has to wait.
+    fn bring(&self, due: Due, now: Instant) -> Option<Item> {
+        let ledger = self.ledgers.get(&due.record().shard)?;
+        let out = match &due {
+            Due::Again(returned) => ledger.hand_out_again(returned.ticket, now),
+            Due::Spent(spent, _) => ledger.take_up(spent.ticket, now),
+        };
+        match (out, due) {
+            (HandOut::Out(_, epoch), Due::Again(returned)) => Some(Ok(Delivery::again(ledger, epoch, returned))),
+            (HandOut::Out(..), Due::Spent(spent, source)) => Some(Err(self.give_up(&ledger, spent, source))),
+            (HandOut::NotNow, due) => {
+                ledger.keep_for_later(due, now);
                 None
             }
-            HandOut::Over => None,
+            (HandOut::Over, _) => None,
         }
+    }
+
+    /// Settles a record whose attempts are spent, as the error that hands it out.
+    fn give_up(&self, ledger: &Ledger, spent: Returned, source: Option<ServiceFailure>) -> KinesisError {
+        let Returned { ticket, shard, record, attempts, reason, tag } = spent;
+        ledger.settle_spent(ticket, tag);
+        let record = Arc::new(record.into_record(Arc::clone(&self.hub.stream), shard));
+        KinesisError::AttemptsSpent { record, attempts, reason: reason.to_string().into(), source }
     }
 
     /// The next record of the current page. Pending if there is none, or none may go out now.

@@ -83,7 +83,7 @@ impl Filling {
     /// Gives back what nobody has seen.
     pub(super) fn give_back(&mut self) {
         let open = self.open.drain(..).map(|open| open.batch);
-        self.closed.drain(..).chain(open).for_each(Batch::nack);
+        self.closed.drain(..).chain(open).flatten().for_each(Delivery::put_back);
     }
 
     /// Which batch takes the record. Records come in runs of one shard, so the last one is the likeliest.

@@ -54,7 +54,7 @@ impl Ledger {
             state.aside = None;
             state.tracker.begin();
         });
-        self.hub.inbox.forget(&self.shard);
+        self.drop_waiting();
         self.room.notify_waiters();
     }
 
@@ -66,7 +66,7 @@ impl Ledger {
                 state.aside = None;
             }
         });
-        self.hub.inbox.forget(&self.shard);
+        self.drop_waiting();
         self.room.notify_waiters();
     }
 
@@ -82,7 +82,7 @@ impl Ledger {
             true
         });
         if begins {
-            self.hub.inbox.forget(&self.shard);
+            self.drop_waiting();
             self.room.notify_waiters();
         }
         begins
@@ -191,7 +191,7 @@ impl Ledger {
             Some(Opening { generation: state.tracker.begin(), epoch, stop })
         });
         if opening.is_some() {
-            self.hub.inbox.forget(&self.shard);
+            self.drop_waiting();
             self.room.notify_waiters();
         }
         opening
@@ -213,7 +213,7 @@ impl Ledger {
             (state.ended_here, state.gave_up) = (false, false);
             state.children.clear();
         });
-        self.hub.inbox.forget(&self.shard);
+        self.drop_waiting();
         self.room.notify_waiters();
     }
 
@@ -332,6 +332,8 @@ impl Ledger {
             reads: state.counts.reads,
             throttles: state.counts.throttles,
             redeliveries: state.counts.redeliveries,
+            spent: state.counts.spent,
+            dead_letters: state.counts.dead_letters,
             last_error: state.counts.last_error.clone(),
         })
     }

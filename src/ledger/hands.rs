@@ -10,7 +10,9 @@ use crate::{
     board::Board,
     error::KinesisError,
     id::SequenceNumber,
-    inbox::{Returned, pause},
+    inbox::{Due, Returned},
+    retry::Next,
+    tag::Tag,
 };
 
 /// Store writes that may fail, one after the other, before a waiting commit is told. With the pauses between them that
@@ -25,6 +27,17 @@ pub(crate) enum HandOut {
     /// Not now: the shard is at its bound, or its lease is in doubt.
     NotNow,
     /// Never: the opening of the shard to which it belongs is over.
+    Over,
+}
+
+/// Where a record is that was taken out of somebody's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Back {
+    /// It waits here for this.
+    Here(Next),
+    /// Its shard is being handed over or let go: it comes again with whoever has the shard next.
+    Elsewhere,
+    /// It no longer counts.
     Over,
 }
 
@@ -54,8 +67,18 @@ impl Ledger {
         })
     }
 
-    /// Enters that a record goes out once more. Bounds do not hold it back: it is among the open ones already.
+    /// Enters that a record goes out once more.
     pub(crate) fn hand_out_again(&self, ticket: Ticket, now: Instant) -> HandOut {
+        let out = self.take_up(ticket, now);
+        if let HandOut::Out(..) = out {
+            self.count(|counts| counts.redeliveries += 1);
+        }
+        out
+    }
+
+    /// Enters that a record that was given back is in somebody's hands again: the user's, or those of the writer of dead
+    /// letters. Bounds do not hold it back: it is among the open ones already.
+    pub(crate) fn take_up(&self, ticket: Ticket, now: Instant) -> HandOut {
         self.write(|state| {
             let Some(tenure) = &state.tenure else { return HandOut::Over };
             let epoch = tenure.held.epoch;
@@ -68,7 +91,6 @@ impl Ledger {
             if !state.tracker.hand_out_again(ticket) {
                 return HandOut::Over;
             }
-            state.counts.redeliveries += 1;
             HandOut::Out(ticket, epoch)
         })
     }
@@ -76,6 +98,14 @@ impl Ledger {
     /// Settles records; the checkpoint goes out with the next write.
     pub(crate) fn ack(&self, tickets: &[Ticket]) {
         self.settle(tickets, |_, _| ());
+    }
+
+    /// Settles a record whose attempts are spent, once it is where such records go, and tells whoever waits for it.
+    pub(crate) fn settle_spent(&self, ticket: Ticket, tag: Option<Tag>) {
+        self.ack(&[ticket]);
+        if let Some(tag) = tag {
+            tag.settled();
+        }
     }
 
     /// Settles records and asks for one checkpoint that covers them.
@@ -95,17 +125,31 @@ impl Ledger {
         })
     }
 
-    /// Takes a record back from the user, to hand it out again after a pause. False if it no longer counts.
-    pub(crate) fn give_back(&self, returned: Returned) -> bool {
-        let (counts, comes_again) = self.write_and_ring(|state| {
-            let counts = state.tracker.give_back(returned.ticket) && state.tenure.is_some();
-            (counts, counts && !state.tenure.as_ref().is_some_and(Tenure::is_leaving))
+    /// Takes a record back from the user, to hand it out again after a pause, or to be rid of it if its attempts are spent.
+    pub(crate) fn give_back(&self, returned: Returned) -> Back {
+        self.put_down(returned, |returned| self.dispose(returned))
+    }
+
+    /// Takes a record out of somebody's hands, still unsettled. `wait` puts it where it waits, and says what for. A record that
+    /// will not come again in this opening of its shard is dropped.
+    pub(crate) fn put_down(&self, returned: Returned, wait: impl FnOnce(Returned) -> Next) -> Back {
+        let ticket = returned.ticket;
+        let (counts, leaves) = self.write_and_ring(|state| {
+            let counts = state.tracker.give_back(ticket) && state.tenure.is_some();
+            (counts, state.tenure.as_ref().is_some_and(Tenure::is_leaving))
         });
-        if comes_again {
-            let due = Instant::now() + pause(returned.attempts);
-            self.hub.inbox.again(returned, due);
+        if !counts {
+            return Back::Over;
         }
-        counts
+        if leaves {
+            return Back::Elsewhere;
+        }
+        let next = wait(returned);
+        // The opening may have come to its end, and what waited been dropped, just before.
+        if self.write(|state| !state.goes_on(ticket.generation())) {
+            self.drop_waiting();
+        }
+        Back::Here(next)
     }
 
     /// Whether settling this record, or giving it back, still changes anything.
@@ -113,9 +157,34 @@ impl Ledger {
         self.write(|state| state.tenure.is_some() && ticket.generation() == state.tracker.generation())
     }
 
+    /// Drops what waits to come again, or to be a dead letter, and will not: its opening of the shard is over.
+    pub(super) fn drop_waiting(&self) {
+        let over = self.write(|state| {
+            let generation = state.tracker.generation();
+            if state.goes_on(generation) { generation.saturating_sub(1) } else { generation }
+        });
+        let is_over = |returned: &Returned| returned.shard == self.shard && returned.ticket.generation() <= over;
+        self.hub.outbox.forget(is_over);
+        self.hub.inbox.forget(is_over);
+    }
+
+    fn dispose(&self, returned: Returned) -> Next {
+        let (hub, now) = (&self.hub, Instant::now());
+        let next = hub.settings.retries.next(returned.attempts);
+        if let Next::DeadLetter | Next::Error = next {
+            self.count(|counts| counts.spent += 1);
+        }
+        match next {
+            Next::Again(pause) => hub.inbox.due(Due::Again(returned), now + pause),
+            Next::DeadLetter => hub.outbox.push(returned),
+            Next::Error => hub.inbox.due(Due::Spent(returned, None), now),
+        }
+        next
+    }
+
     /// Keeps a record that was due while the lease is in doubt.
-    pub(crate) fn give_back_later(&self, returned: Returned, now: Instant) {
-        self.hub.inbox.again(returned, now + Duration::from_secs(1));
+    pub(crate) fn keep_for_later(&self, due: Due, now: Instant) {
+        self.hub.inbox.due(due, now + Duration::from_secs(1));
     }
 
     /// Settles records, and then does what depends on whether any of them was stale.

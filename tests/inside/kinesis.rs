@@ -13,7 +13,9 @@ use crate::{
     id::{SequenceNumber, ShardId},
     lock::lock,
     position::Origin,
-    service::{Described, Fetched, ListedPage, ListedShard, Listing, Placed, RawRecord, ServiceTime, StreamStatus},
+    service::{
+        Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, ServiceTime, StreamStatus,
+    },
 };
 
 /// The service's time when the model is made, in Unix milliseconds.
@@ -44,6 +46,16 @@ struct State {
     /// Shards on one page of a listing.
     page: usize,
     shards: BTreeMap<ShardId, Shard>,
+    /// What was put into other streams.
+    written: Vec<Written>,
+}
+
+/// A record that was put into another stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) stream: String,
+    pub(crate) key: String,
+    pub(crate) data: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +91,7 @@ impl Kinesis {
             hidden: BTreeSet::new(),
             page: usize::MAX,
             shards,
+            written: Vec::new(),
         };
         Self { start: Instant::now(), state: Mutex::new(state) }
     }
@@ -104,6 +117,11 @@ impl Kinesis {
     /// Puts one record with this data.
     pub(crate) fn put_data(&self, shard: &str, data: Vec<u8>) {
         self.put_as(shard, Some("k"), |_| data.into());
+    }
+
+    /// What was put into other streams, in order.
+    pub(crate) fn written(&self) -> Vec<Written> {
+        lock(&self.state).written.clone()
     }
 
     fn put_as(&self, shard: &str, key: Option<&str>, data: impl FnOnce(&str) -> Bytes) {
@@ -306,6 +324,13 @@ impl Kinesis {
                 children: children.filter(|_| ends && state.names_children).collect(),
             })
         })
+    }
+
+    /// PutRecord, into another stream.
+    pub(super) fn write(&self, stream: &str, key: &str, data: Bytes) -> Put {
+        let written = &mut lock(&self.state).written;
+        written.push(Written { stream: stream.to_owned(), key: key.to_owned(), data });
+        Put { shard: "elsewhere".into(), sequence_number: written.len().to_string().as_str().into() }
     }
 
     fn iterator(&self, Place { shard, older, index }: &Place) -> String {

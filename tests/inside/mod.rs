@@ -24,6 +24,7 @@ mod by_key;
 mod checkpoints;
 mod closing;
 mod commits;
+mod dead_letters;
 mod drops;
 mod endings;
 mod expiry;

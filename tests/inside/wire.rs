@@ -83,7 +83,8 @@ impl Service for Wire {
         self.call((Op::GetRecords, Some(shard_of(iterator)), what), move |kinesis| kinesis.read(iterator, limit))
     }
 
-    fn put<'a>(&'a self, _stream: &'a str, _key: &'a str, _data: Bytes) -> Call<'a, Put> {
-        self.call((Op::PutRecord, None, String::new()), |_| Err(FailureKind::Rejected))
+    fn put<'a>(&'a self, stream: &'a str, key: &'a str, data: Bytes) -> Call<'a, Put> {
+        let what = format!("{stream} {key}");
+        self.call((Op::PutRecord, None, what), move |kinesis| Ok(kinesis.write(stream, key, data)))
     }
 }

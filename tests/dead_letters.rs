@@ -1,0 +1,102 @@
+//! Dead letters on the wire: what lies in the other stream, byte for byte, and what comes of it when that stream fails.
+
+use bytes::Bytes;
+use kinesis_stream::{Checkpoint, Commit, Delivery, ErrorClass, KinesisError, MemoryLeaseStore, Outgoing};
+use kinesis_stream_support::{AwsError, Emulator, Op};
+use tokio::time::Duration;
+
+mod wire;
+
+use self::wire::{eventually, instance, item, quick, reading, record, records, rows, seal, texts, up_to_seals};
+
+const STREAM: &str = "quakes";
+const DEAD: &str = "quakes-dead";
+const SHARD: &str = "shardId-000000000000";
+
+async fn kinesis() -> Emulator {
+    let kinesis = Emulator::start();
+    kinesis.create_stream(STREAM, 1).await;
+    kinesis.create_stream(DEAD, 1).await;
+    kinesis
+}
+
+/// A stream that is read with haste, with so many attempts for each record, and a stream for those that spend them.
+fn deadly(attempts: u32) -> kinesis_stream::KinesisStream {
+    let (first, longest) = (Duration::from_millis(10), Duration::from_millis(40));
+    quick(STREAM).retry_backoff(first..=longest).max_attempts(attempts).dead_letter(DEAD)
+}
+
+/// The checkpoint in the row of the shard.
+async fn checkpoint(store: &MemoryLeaseStore) -> Option<Checkpoint> {
+    rows(store, STREAM).await[SHARD].checkpoint.clone()
+}
+
+// A7, S5
+#[tokio::test]
+async fn a_dead_letter_is_the_record_byte_for_byte_with_where_it_came_from_and_a_restart_does_not_bring_it_again() {
+    let (kinesis, store) = (kinesis().await, MemoryLeaseStore::new());
+    let broker = instance(&kinesis, &store).await;
+    let payload = Bytes::from((0..=u8::MAX).collect::<Vec<u8>>());
+    let sent = Outgoing::new("schlüssel", payload.clone()).header("trace", Bytes::from_static(b"\0\xff"));
+    let published = broker.publisher().publish(STREAM, sent).await.unwrap();
+
+    let mut subscription = broker.subscribe(deadly(2)).await.unwrap();
+    record(&mut subscription).await.nack_because("not yet");
+    let last = record(&mut subscription).await;
+    let arrived = last.arrived_at().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis().to_string();
+    assert_eq!(last.attempt(), 2);
+    last.nack_because("no such place");
+    eventually("it is settled", async || {
+        checkpoint(&store).await == Some(Checkpoint::After(published.sequence_number().clone()))
+    })
+    .await;
+
+    let mut dead = broker.subscribe(quick(DEAD)).await.unwrap();
+    let letter = record(&mut dead).await;
+    assert_eq!((letter.payload(), letter.partition_key()), (&payload, Some("schlüssel")));
+    let headers: Vec<(&str, &[u8])> = letter.headers().iter().map(|(name, value)| (name, value.as_ref())).collect();
+    let expected: [(&str, &[u8]); 8] = [
+        ("trace", b"\0\xff"),
+        ("kinesis-dead-letter-stream", STREAM.as_bytes()),
+        ("kinesis-dead-letter-shard", SHARD.as_bytes()),
+        ("kinesis-dead-letter-sequence-number", published.sequence_number().as_str().as_bytes()),
+        ("kinesis-dead-letter-arrived-at", arrived.as_bytes()),
+        ("kinesis-dead-letter-consumer", b"default"),
+        ("kinesis-dead-letter-attempts", b"2"),
+        ("kinesis-dead-letter-reason", b"no such place"),
+    ];
+    assert_eq!(headers, expected);
+    assert_eq!(letter.commit().await.unwrap(), Commit::Stored);
+
+    assert!(subscription.close().await.is_clean());
+    let seals = seal(&kinesis, STREAM).await;
+    let mut again = reading(&kinesis, &store, deadly(2)).await;
+    assert_eq!(up_to_seals(&mut again, seals).await, Vec::<String>::new());
+    assert_eq!(kinesis.records(DEAD, SHARD).await.len(), 1);
+}
+
+// A7, X2
+#[tokio::test]
+async fn a_dead_letter_stream_that_fails_holds_its_record_alone_until_it_heals() {
+    let (kinesis, store) = (kinesis().await, MemoryLeaseStore::new());
+    kinesis.put_all(STREAM, (0..5).map(|i| ("key", i.to_string()))).await;
+    let outage = kinesis.faults().on(Op::PutRecord).fail(AwsError::UNAVAILABLE);
+
+    let mut subscription = reading(&kinesis, &store, deadly(1)).await;
+    let first = record(&mut subscription).await;
+    let before = Some(Checkpoint::At(first.sequence_number().clone()));
+    first.nack();
+    let rest = records(&mut subscription, 4).await;
+    assert_eq!(texts(&rest), ["1", "2", "3", "4"]);
+    let last = Some(Checkpoint::After(rest[3].sequence_number().clone()));
+    rest.into_iter().for_each(Delivery::ack);
+    let failed = item(&mut subscription).await.unwrap().unwrap_err();
+    assert_eq!(failed.class(), ErrorClass::Transient);
+    assert!(matches!(failed, KinesisError::DeadLetter { dead_letter, .. } if &*dead_letter == DEAD));
+    assert_eq!((checkpoint(&store).await, subscription.stats().shards[0].in_flight), (before, 1));
+
+    outage.lift();
+    eventually("it is written and settled", async || checkpoint(&store).await == last).await;
+    assert_eq!(kinesis.records(DEAD, SHARD).await.len(), 1);
+    assert_eq!(subscription.stats().shards[0].dead_letters, 1);
+}
