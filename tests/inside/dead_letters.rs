@@ -57,7 +57,7 @@ fn stats(subscription: &Subscription) -> ShardStats {
 /// When dead letters were written, or tried to be, in whole seconds after the first time.
 fn seconds_of_writes(instance: &Instance) -> Vec<u64> {
     let made = instance.wire.script.made(Op::PutRecord);
-    made.iter().map(|write| (write.at - made[0].at).as_secs()).collect()
+    made.iter().map(|write| write.at.saturating_sub(made[0].at).as_secs()).collect()
 }
 
 // A7
