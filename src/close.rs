@@ -34,8 +34,8 @@ impl Closer {
     /// this order, and at most [`drain_timeout`](crate::KinesisStream::drain_timeout) for what is in flight. Reports what
     /// stayed open. Of several calls the first one begins; all get the report.
     ///
-    /// Records that were read and not yet handed out, or that wait to be delivered again, are left for the next
-    /// subscription.
+    /// Records that were read and not yet handed out, or that wait to be delivered again or to be written as dead letters,
+    /// are left for the next subscription.
     ///
     /// # Cancel safety
     ///
