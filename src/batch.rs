@@ -1,6 +1,9 @@
 //! Records in batches that are settled as one.
 
-use std::{fmt, slice, vec};
+use std::{
+    fmt::{self, Display},
+    slice, vec,
+};
 
 use bytes::Bytes;
 
@@ -24,7 +27,7 @@ pub use self::batches::Batches;
 /// | [`ack()`](Self::ack) | all are done; the next checkpoint tells the store |
 /// | [`commit_first(n).await`](Self::commit_first) | the first `n` are done, the rest comes again |
 /// | [`commit_except(failed).await`](Self::commit_except) | all are done but those that failed, which come again |
-/// | [`nack()`](Self::nack) | none is done; all come again |
+/// | [`nack()`](Self::nack), [`nack_because(reason)`](Self::nack_because) | none is done; all come again |
 /// | drop | for each what dropping a [`Delivery`] means: by default, all come again |
 ///
 /// It is a collection of deliveries, each of which can be taken out and settled by itself; and any deliveries can be
@@ -40,7 +43,8 @@ pub use self::batches::Batches;
 /// ```
 ///
 /// A record that comes again does so after a pause and after later ones, as with [`Delivery::nack`], in whatever batch is
-/// being filled by then; [`attempt`](Delivery::attempt) tells.
+/// being filled by then; [`attempt`](Delivery::attempt) tells. Where [`max_attempts`](crate::KinesisStream::max_attempts) is
+/// set, attempts are counted for each record, not for the batch.
 #[must_use = "a batch that is dropped comes again; commit or ack it"]
 pub struct Batch<T = Bytes> {
     deliveries: Vec<Delivery<T>>,
@@ -163,6 +167,12 @@ impl<T> Batch<T> {
     /// Gives all back, as [`Delivery::nack`].
     pub fn nack(self) {
         self.into_iter().for_each(Delivery::nack);
+    }
+
+    /// Gives all back with one reason, as [`Delivery::nack_because`].
+    pub fn nack_because(self, reason: impl Display) {
+        let reason = reason.to_string();
+        self.into_iter().for_each(|delivery| delivery.nack_because(&reason));
     }
 }
 

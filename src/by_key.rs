@@ -65,7 +65,10 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
     /// A delivery that was *given back* by then (nacked, or dropped where that means the same) holds its key: later
     /// ones of the key wait until it has come again and its future is done without giving it back. Other keys
     /// go on. So a record that fails for ever holds its key for ever, and in the end, through
-    /// [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard; look at [`Delivery::attempt`], before or in `f`, to
+    /// [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard, unless
+    /// [`max_attempts`](crate::KinesisStream::max_attempts) is set: its key goes on once its
+    /// [dead letter](crate::KinesisStream::dead_letter) is written, or after the item
+    /// [`AttemptsSpent`](crate::KinesisError::AttemptsSpent). Or look at [`Delivery::attempt`], before or in `f`, to
     /// put it aside. Where it is settled does not matter.
     ///
     /// A delivery that outlives its future unsettled, as its result or in another task, holds nothing: the order is then
@@ -98,7 +101,8 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
     /// # Cancel safety
     ///
     /// `next` is cancel safe. Dropping the stream drops the running futures, with what that means for the deliveries in them,
-    /// and gives back what waits, also under [`OnDrop::Ack`](crate::OnDrop::Ack).
+    /// and gives back what waits, also under [`OnDrop::Ack`](crate::OnDrop::Ack). For these that was no attempt, since `f` was
+    /// not called.
     ///
     /// # Panics
     ///

@@ -150,7 +150,7 @@ impl<T> Delivery<T> {
     }
 
     /// How often this process delivered the record, this time included: 1 the first time. The count lives in this process
-    /// and with the lease of the shard: after a restart, or with another instance, it begins at 1 again.
+    /// and with the lease of the shard: after a restart or a seek, or with another instance, it begins at 1 again.
     pub fn attempt(&self) -> u32 {
         self.acker.attempts
     }

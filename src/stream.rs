@@ -72,8 +72,9 @@ impl KinesisStream {
     /// A shard is done when the service says that it was read up to its tip
     /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html) is 0), or to its
     /// end, where its children follow. What comes into it later is not read. The stream ends when all shards that this
-    /// instance reads are done and all their records were handed out, also those that came back; shards of other instances
-    /// are not waited for. It then [closes](crate::Closer::close) by itself: what is in flight may be settled for the
+    /// instance reads are done and all their records were handed out, also those that came back, and when no
+    /// [dead letter](Self::dead_letter) is still to be written; shards of other instances are not waited for. It then
+    /// [closes](crate::Closer::close) by itself: what is in flight may be settled for the
     /// [`drain_timeout`](Self::drain_timeout).
     ///
     /// Settle as you go: the children of a shard that ended begin when all of it is settled, so a program that collects
@@ -118,9 +119,14 @@ impl KinesisStream {
     /// [`Record`](crate::ErrorClass::Record), so a `try_` pipeline ends at it unless it matches on it.
     ///
     /// Attempts are those that [`attempt`](crate::Delivery::attempt) counts: of this process, under this lease. A shard
-    /// that moves to another instance, and a process that restarts, begin at 1 again. So this limit does not stop a record
-    /// that kills the process: such a record comes again after every restart, and the place to stop it is the
-    /// handler.
+    /// that moves to another instance or was moved by a [seek](crate::Seeker), and a process that restarts, begin at 1 again:
+    /// also with a record whose attempts were spent, and that was not yet written or handed out. What waits in
+    /// [`buffer_by_key`](crate::DeliveryStreamExt::buffer_by_key) or in a batch that is being filled, and comes out of there
+    /// unseen, spends no attempt. What is given back once the subscription closes or was dropped comes again with the
+    /// next start, whatever its attempts.
+    ///
+    /// So this limit does not stop a record that kills the process: such a record comes again after every restart, and the
+    /// place to stop it is the handler.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.retries.max_attempts = Some(attempts);
         self

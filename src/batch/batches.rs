@@ -34,7 +34,7 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 ///   error of class [`Fatal`](ErrorClass::Fatal), which is the last one, comes after it.
 /// - **The end** comes when that of the subscription does. What was being filled goes out before it, at once.
 ///
-/// What is being filled counts as in flight. Dropping this gives it back unseen, whatever
+/// What is being filled counts as in flight. Dropping this gives it back unseen, which is no attempt, whatever
 /// [`on_drop`](crate::KinesisStream::on_drop) says, and drops the subscription.
 ///
 /// # Reading

@@ -35,7 +35,7 @@ pub(crate) enum HandOut {
 pub(crate) enum Back {
     /// It waits here for this.
     Here(Next),
-    /// Its shard is being handed over or let go: it comes again with whoever has the shard next.
+    /// Its shard is being handed over or let go, or the subscription closes: it comes again with whoever has the shard next.
     Elsewhere,
     /// It no longer counts.
     Over,
@@ -141,7 +141,7 @@ impl Ledger {
         if !counts {
             return Back::Over;
         }
-        if leaves {
+        if leaves || !self.hub.life.is_running() {
             return Back::Elsewhere;
         }
         let next = wait(returned);

@@ -41,6 +41,7 @@ mod redelivery;
 mod replays;
 mod seeks;
 mod sharing;
+mod spent;
 mod stats;
 mod stores;
 mod storm;
