@@ -1,10 +1,19 @@
-//! Telling a record that the Kinesis Producer Library aggregated from a plain one (R12): a pure check.
+//! Telling a record that the Kinesis Producer Library aggregated from a plain one (R12), and making such records: a pure
+//! check and a pure codec.
 //!
 //! An [aggregated record](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md) is a
 //! magic, a protobuf message that holds user records, and the MD5 of that message. The trailer decides: four bytes may
 //! begin any payload, so a magic with a wrong trailer is a plain record.
 
 use md5::{Digest, Md5};
+
+#[cfg(feature = "kpl")]
+mod encode;
+#[cfg(not(feature = "kpl"))]
+#[path = "aggregate/none.rs"]
+mod encode;
+
+pub(crate) use self::encode::Format;
 
 const MAGIC: &[u8] = b"\xf3\x89\x9a\xc2";
 

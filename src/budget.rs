@@ -9,6 +9,9 @@
 //! out, and waiting for room would be waiting for ever. What is held is thus bounded by the limit and an excess: what
 //! reads under way bring beyond their reservations, and the pages that were admitted without room. Those add up only
 //! while they are parked, to one for each shard, since a parked shard does not read ahead.
+//!
+//! A sink bounds what it has accepted in the same way: a record waits for its turn as a read, and is held as a page until it
+//! is settled.
 
 use std::{
     collections::BTreeMap,
@@ -94,6 +97,18 @@ impl Budget {
         grant
     }
 
+    /// Its turn, if that is now: nobody waits, and there is room.
+    pub(crate) fn try_admit(&self, reservation: usize) -> Option<Grant> {
+        let mut state = self.state();
+        if !state.waiting.is_empty() || !state.has_room(reservation) {
+            return None;
+        }
+        let read = Stage::UnderWay { reservation };
+        state.enter(read);
+        drop(state);
+        Some(Grant { budget: self.clone(), stage: read })
+    }
+
     /// The bytes of all pages that are held.
     pub(crate) fn held(&self) -> usize {
         self.state().held
@@ -128,16 +143,18 @@ impl State {
 
     fn admit_waiting(&mut self) -> Vec<Waiter> {
         let mut admitted = Vec::new();
-        while let Some(first) = self.waiting.first_entry() {
-            let reservation = first.get().reservation;
-            let room = self.limit.checked_sub(self.held + self.reserved).is_some_and(|room| reservation <= room);
-            if !room && (self.ready > 0 || self.under_way > 0) {
+        while let Some(reservation) = self.waiting.values().next().map(|first| first.reservation) {
+            if !self.has_room(reservation) && (self.ready > 0 || self.under_way > 0) {
                 break;
             }
-            admitted.push(first.remove());
+            admitted.extend(self.waiting.pop_first().map(|(_, first)| first));
             self.enter(Stage::UnderWay { reservation });
         }
         admitted
+    }
+
+    fn has_room(&self, reservation: usize) -> bool {
+        self.limit.checked_sub(self.held + self.reserved).is_some_and(|room| reservation <= room)
     }
 
     fn enter(&mut self, stage: Stage) {
@@ -276,6 +293,18 @@ mod tests {
         assert!(waits(&mut large) && waits(&mut small));
         drop(page);
         let (_large, _small) = (take(&mut large), take(&mut small));
+    }
+
+    // P3
+    #[test]
+    fn nobody_is_admitted_at_once_before_those_who_wait_or_without_room() {
+        let budget = Budget::new(10);
+        let grant = budget.try_admit(7).unwrap();
+        assert!(budget.try_admit(4).is_none(), "there is no room");
+        let _waiter = queue(&budget, 4);
+        assert!(budget.try_admit(1).is_none(), "somebody waits");
+        drop(grant);
+        drop(budget.try_admit(6).unwrap());
     }
 
     // A5

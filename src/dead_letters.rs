@@ -24,6 +24,7 @@ use crate::{
     inbox::{Due, Returned},
     ledger::{Back, HandOut, Ledger, Ledgers},
     retry::Next,
+    service::Entry,
 };
 
 mod gate;
@@ -167,5 +168,6 @@ async fn put(hub: &Hub, to: &str, spent: &Returned) -> Result<(), ServiceFailure
         ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, format!("nothing was sent: {error}"))
     };
     let letter = letter(hub, spent).map_err(refused)?;
-    hub.service.put(to, &letter.partition_key, letter.data).await.map(drop)
+    let entry = Entry { partition_key: letter.partition_key, explicit_hash_key: None, data: letter.data };
+    hub.service.put(to, entry).await.map(drop)
 }

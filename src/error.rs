@@ -1,6 +1,6 @@
 //! [`KinesisError`]: one variant for each thing that a caller acts on.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -268,10 +268,38 @@ pub enum KinesisError {
         stream: Arc<str>,
     },
 
-    /// The tasks of the subscription ended though nobody closed it: the runtime on which it was started was shut down, or
-    /// the lease store panicked. The subscription ends after this item; its leases run out by themselves.
+    /// The service refuses this record and would refuse it again: it is too large for its stream, say. It was sent alone,
+    /// so the others are not concerned.
+    #[error("stream {stream}: the service refuses the record: {source}")]
+    Refused {
+        /// The stream.
+        stream: Arc<str>,
+        /// The answer of the service.
+        source: ServiceFailure,
+    },
+
+    /// A record was sent until its time or its attempts were used up, and never found to be stored. After a lost answer it
+    /// may be in the stream nevertheless.
     #[error(
-        "stream {stream}: the tasks of the subscription ended: its runtime was shut down, or its lease store panicked"
+        "stream {stream}: a record could not be published in {attempts} attempts and {waited:?}{}",
+        source.as_ref().map(|source| format!("; the last one: {source}")).unwrap_or_default()
+    )]
+    GaveUp {
+        /// The stream.
+        stream: Arc<str>,
+        /// How often it was sent. Zero if its turn never came.
+        attempts: u32,
+        /// The time since it was accepted.
+        waited: Duration,
+        /// Why it failed the last time; none if it was never sent.
+        source: Option<ServiceFailure>,
+    },
+
+    /// The tasks of a subscription ended though nobody closed it: the runtime on which it was started was shut down, or
+    /// the lease store panicked. The subscription ends after this item; its leases run out by themselves. For a record that
+    /// was given to a sink: the runtime ended before the record was known to be stored.
+    #[error(
+        "stream {stream}: the tasks that worked on it ended: their runtime was shut down, or the lease store panicked"
     )]
     Interrupted {
         /// The stream.
@@ -295,7 +323,7 @@ pub enum ErrorClass {
     /// The library deals with it, and nothing is lost that the service still keeps. [`Subscription::tolerant`](crate::Subscription::tolerant) logs
     /// and drops these.
     Transient,
-    /// This one record will not be delivered.
+    /// This one record will not be delivered, or was not published.
     Record,
     /// The subscription ends after this item, or the call failed for good.
     Fatal,
@@ -322,7 +350,9 @@ impl KinesisError {
             | Self::CheckpointLost { .. }
             | Self::ShardGone { .. }
             | Self::StreamRecreated { .. } => ErrorClass::Transient,
-            Self::AggregatedRecord { .. } | Self::AttemptsSpent { .. } => ErrorClass::Record,
+            Self::AggregatedRecord { .. } | Self::AttemptsSpent { .. } | Self::Refused { .. } | Self::GaveUp { .. } => {
+                ErrorClass::Record
+            }
             Self::Invalid { .. }
             | Self::NotConnected
             | Self::AlreadySubscribed { .. }

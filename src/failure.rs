@@ -20,6 +20,8 @@ pub enum Action {
     ListShards,
     /// `PutRecord`
     PutRecord,
+    /// `PutRecords`
+    PutRecords,
 }
 
 impl fmt::Display for Action {
@@ -44,6 +46,8 @@ pub enum FailureKind {
     Denied,
     /// The service says that the request is wrong. The same request fails again.
     Rejected,
+    /// The KMS key of the stream is disabled, missing or in a state in which it cannot be used.
+    KeyUnusable,
     /// No answer: the endpoint could not be reached, or the call timed out.
     Unreachable,
     /// Anything else, a fault inside the service for one.

@@ -93,7 +93,8 @@
 //! | [`Seeker`] | moving a running subscription to another position |
 //! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
 //! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
-//! | [`Publisher`], [`Outgoing`] | putting records into a stream |
+//! | [`Publisher`], [`Outgoing`], [`Published`] | putting records into a stream |
+//! | [`PublishSink`], [`PublishTo`], [`PublishOrder`], [`PublishError`], [`PublishStats`] | many records at speed, and what became of each |
 //! | [`LeaseStore`], [`MemoryLeaseStore`], `EmbeddedLeaseStore`, `DynamoDbLeaseStore` | where leases and checkpoints are kept |
 //! | [`prelude`] | what a pipeline needs, in one import |
 //!
@@ -103,6 +104,8 @@
 //!   brings the database redb.
 //! - `dynamodb`: `DynamoDbLeaseStore`, leases in a table of DynamoDB that the instances of a consumer share and that
 //!   outlives them. Off by default.
+//! - `kpl`: `PublishTo::aggregate`, many small records of a key as one, in the format of the Kinesis Producer Library. Off
+//!   by default.
 //! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
 //!   default.
 
@@ -133,6 +136,7 @@ mod inbox;
 mod inside;
 mod keeper;
 mod lag;
+mod lanes;
 mod lease;
 mod ledger;
 mod life;
@@ -182,9 +186,9 @@ pub use crate::{
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
     life::{CloseReport, OpenShard},
     monitor::StatsHandle,
-    outgoing::{Outgoing, Published},
+    outgoing::{Outgoing, PublishOrder, Published},
     position::{Checkpoint, KinesisPosition},
-    publish::Publisher,
+    publish::{Publisher, error::PublishError, sink::PublishSink, stats::PublishStats, to::PublishTo},
     record::{Headers, Record},
     seek::Seeker,
     settings::OnDrop,

@@ -1,10 +1,12 @@
 //! The limits that Kinesis puts on names, records and reads (S2), checked before anything is sent.
 //!
-//! Sources: the [CreateStream], [PutRecord] and [GetRecords] references, and the [developer guide] on large records.
+//! Sources: the [CreateStream], [PutRecord], [PutRecords] and [GetRecords] references, and the [developer guide] on large
+//! records.
 //!
 //! [CreateStream]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html
 //! [GetRecords]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html
 //! [PutRecord]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_PutRecord.html
+//! [PutRecords]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_PutRecords.html
 //! [developer guide]: https://docs.aws.amazon.com/streams/latest/dev/large-records.html
 
 use std::fmt::Debug;
@@ -20,6 +22,10 @@ const PARTITION_KEY: usize = 256;
 /// The largest record, data and partition key together, in bytes. A stream takes 1 MiB unless its own limit was raised
 /// up to this; the service knows that limit, so between the two it is the service that refuses.
 const RECORD: usize = 10 << 20;
+
+/// The most records of one PutRecords, and the most bytes of their data and partition keys together.
+pub(crate) const REQUEST_RECORDS: usize = 500;
+pub(crate) const REQUEST_BYTES: usize = 10 << 20;
 
 /// The most records that one GetRecords gives.
 pub(crate) const RECORDS_OF_A_READ: u32 = 10_000;

@@ -215,8 +215,9 @@ pub use futures::{FutureExt, SinkExt, Stream, StreamExt, TryFutureExt, TryStream
 use tokio_stream::adapters::ChunksTimeout;
 
 pub use crate::{
-    Batch, Batches, Commit, Delivery, DeliveryStreamExt, ErrorClass, KinesisBroker, KinesisError, KinesisPosition,
-    KinesisStream, OnDrop, Outgoing, Seeker, Subscription, commit_all,
+    Acker, Batch, Batches, Commit, ConnectedKinesisBroker, Delivery, DeliveryStreamExt, ErrorClass, KinesisBroker,
+    KinesisError, KinesisPosition, KinesisStream, OnDrop, Outgoing, PublishError, PublishOrder, PublishSink, PublishTo,
+    Publisher, Seeker, Subscription, commit_all,
 };
 
 /// The adapter of tokio-stream that the combinators of futures lack.

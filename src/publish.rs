@@ -1,14 +1,26 @@
-//! Publishing one record at a time.
+//! Publishing: one record at a time, or many a request.
 
 use std::{fmt, sync::Arc};
 
+use futures::future::join;
+
+use self::{desk::Desk, error::PublishError, sink::PublishSink, to::PublishTo};
 use crate::{
     connection::Connection,
     envelope,
     error::KinesisError,
     limits::check_stream_name,
     outgoing::{Outgoing, Published},
+    service::Entry,
 };
+
+mod courier;
+mod desk;
+pub(crate) mod error;
+mod receipt;
+pub(crate) mod sink;
+pub(crate) mod stats;
+pub(crate) mod to;
 
 /// Publishes records over the connection of a broker. Cheap to clone, and can be taken from a broker before it is
 /// connected: it works as soon as that is.
@@ -22,7 +34,8 @@ impl Publisher {
         Self { connection }
     }
 
-    /// Publishes one record, with one `PutRecord`, and gives the shard and the sequence number that it got.
+    /// Publishes one record, with one `PutRecord`, and gives the shard and the sequence number that it got. For more than
+    /// a few records a second, a [`sink`](Self::sink) takes less of everything.
     ///
     /// ```no_run
     /// # use kinesis_stream::prelude::*;
@@ -54,11 +67,88 @@ impl Publisher {
         let data = envelope::encode(&record.headers, record.payload.clone())?;
         record.check(&data)?;
         let service = self.connection.service()?;
-        let put = service
-            .put(stream, &record.partition_key, data)
-            .await
-            .map_err(|failure| KinesisError::refused(stream, failure))?;
-        Ok(Published { shard: put.shard, sequence_number: put.sequence_number })
+        let Outgoing { partition_key, explicit_hash_key, .. } = record;
+        let entry = Entry { partition_key, explicit_hash_key, data };
+        let put = service.put(stream, entry).await.map_err(|failure| KinesisError::refused(stream, failure))?;
+        Ok(Published { shard: put.shard, sequence_number: put.sequence_number, sub_sequence_number: None })
+    }
+
+    /// Publishes many records, up to 500 a request, and gives what became of each, in their order. It sends as a
+    /// [`sink`](Self::sink) does, and is one for a few records that are all there; `stream` takes a [`PublishTo`], too.
+    ///
+    /// ```no_run
+    /// # use kinesis_stream::prelude::*;
+    /// # async fn example(publisher: Publisher, quakes: Vec<Outgoing>) {
+    /// for failed in publisher.publish_all("quakes", quakes).await.into_iter().filter_map(Result::err) {
+    ///     eprintln!("{failed}");
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Each record has its own, as [`PublishError`] lists them: also for what concerns all of them, so that each comes
+    /// back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future sends no more, and what was under way may be published or not.
+    ///
+    /// # Panics
+    ///
+    /// Never: every record that is accepted is answered for.
+    pub async fn publish_all(
+        &self,
+        stream: impl Into<PublishTo>,
+        records: impl IntoIterator<Item = Outgoing, IntoIter: Send>,
+    ) -> Vec<Result<Published, PublishError>> {
+        let records = records.into_iter();
+        let desk = match Desk::new(Arc::clone(&self.connection), stream.into()) {
+            Ok(desk) => Arc::new(desk),
+            Err(cause) => return records.map(|record| Err(PublishError::new(record, 0, cause.clone()))).collect(),
+        };
+        let handing_in = async {
+            let mut answers = Vec::new();
+            for record in records {
+                answers.push(desk.hand_in(record).await);
+            }
+            desk.close();
+            answers
+        };
+        let (answers, ()) = join(handing_in, courier::run(Arc::clone(&desk))).await;
+        let mut results = Vec::with_capacity(answers.len());
+        for answer in answers {
+            results.push(match answer {
+                Ok(answer) => answer.await.expect("the courier has answered for every record"),
+                Err(refused) => Err(refused),
+            });
+        }
+        results
+    }
+
+    /// A sink for records to one stream: batches, keeps the order of each key, sends failed ones again, and bounds what is
+    /// under way. [`PublishSink`] says how. `stream` is a name, or a [`PublishTo`] with settings.
+    ///
+    /// No call is made yet, and the broker need not be connected before the first record.
+    ///
+    /// ```no_run
+    /// # use kinesis_stream::prelude::*;
+    /// # async fn example(publisher: Publisher, quakes: Vec<Outgoing>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let sink = publisher.sink(PublishTo::new("quakes").order(PublishOrder::Relaxed))?;
+    /// stream::iter(quakes).map(Ok).forward(sink).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Invalid`]: the stream's name or a setting is outside of its limits.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn sink(&self, stream: impl Into<PublishTo>) -> Result<PublishSink, KinesisError> {
+        Ok(PublishSink::start(Desk::new(Arc::clone(&self.connection), stream.into())?))
     }
 }
 

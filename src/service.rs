@@ -114,7 +114,17 @@ pub(crate) struct Fetched {
     pub(crate) children: Vec<ListedShard>,
 }
 
-/// The answer of PutRecord.
+/// A record as it goes out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) partition_key: String,
+    /// Goes before the hash of the partition key.
+    pub(crate) explicit_hash_key: Option<u128>,
+    /// The envelope of its headers included.
+    pub(crate) data: Bytes,
+}
+
+/// The answer of PutRecord, and of PutRecords for one entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Put {
     pub(crate) shard: ShardId,
@@ -135,5 +145,8 @@ pub(crate) trait Service: fmt::Debug + Send + Sync + 'static {
     /// GetRecords, once: a throttled or failed call is never repeated below this seam.
     fn read<'a>(&'a self, iterator: &'a str, limit: u32) -> Call<'a, Fetched>;
 
-    fn put<'a>(&'a self, stream: &'a str, partition_key: &'a str, data: Bytes) -> Call<'a, Put>;
+    fn put<'a>(&'a self, stream: &'a str, entry: Entry) -> Call<'a, Put>;
+
+    /// PutRecords, once, as [`read`](Self::read): a result for each entry, in their order.
+    fn put_all<'a>(&'a self, stream: &'a str, entries: Vec<Entry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>>;
 }

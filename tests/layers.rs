@@ -34,7 +34,8 @@ const ORDER: &[&str] = &[
     "witness",
     "balance",
     "lineage",
-    "catalogue", // pure decisions
+    "catalogue",
+    "lanes", // pure decisions
     "page",
     "tag",
     "inbox",

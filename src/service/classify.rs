@@ -66,7 +66,7 @@ fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, Str
 ///
 /// [KMS]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html#API_GetRecords_Errors
 /// [common]: https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html
-fn of_code(code: &str) -> Option<FailureKind> {
+pub(super) fn of_code(code: &str) -> Option<FailureKind> {
     let kind = match code {
         "ProvisionedThroughputExceededException"
         | "LimitExceededException"
@@ -112,7 +112,7 @@ fn of_code(code: &str) -> Option<FailureKind> {
         | "UnknownOperationException"
         | "ValidationError"
         | "ValidationException" => FailureKind::Rejected,
-        "KMSDisabledException" | "KMSInvalidStateException" | "KMSNotFoundException" => FailureKind::Other,
+        "KMSDisabledException" | "KMSInvalidStateException" | "KMSNotFoundException" => FailureKind::KeyUnusable,
         _ => return None,
     };
     Some(kind)
@@ -189,7 +189,7 @@ mod tests {
             (FailureKind::Denied, "KMSAccessDeniedException KMSOptInRequired"),
             (FailureKind::Rejected, "InvalidArgumentException ValidationException SerializationException"),
             (FailureKind::Rejected, "ExpiredNextTokenException UnknownOperationException"),
-            (FailureKind::Other, "KMSDisabledException KMSInvalidStateException KMSNotFoundException"),
+            (FailureKind::KeyUnusable, "KMSDisabledException KMSInvalidStateException KMSNotFoundException"),
             (FailureKind::Other, "InternalFailureException InternalFailure NeverHeardOfException"),
         ];
         for (kind, code) in table.iter().flat_map(|(kind, codes)| codes.split(' ').map(move |code| (kind, code))) {

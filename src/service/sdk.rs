@@ -5,20 +5,22 @@ use std::time::Duration;
 use aws_config::SdkConfig;
 use aws_sdk_kinesis::{
     Client,
-    config::{Builder, Config, retry::RetryConfig, timeout::TimeoutConfig},
-    operation::get_shard_iterator::builders::GetShardIteratorFluentBuilder,
+    config::{Builder, Config, http::HttpResponse, retry::RetryConfig, timeout::TimeoutConfig},
+    error::{BuildError, SdkError},
+    operation::{get_shard_iterator::builders::GetShardIteratorFluentBuilder, put_records::PutRecordsError},
     primitives::{Blob, DateTime},
     types::{self, ShardIteratorType},
 };
-use bytes::Bytes;
 
 use crate::{
     failure::{Action, FailureKind, ServiceFailure},
     id::ShardId,
     position::Origin,
     service::{
-        Call, Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service, StreamStatus,
-        answer_time::AnswerTime, classify::failure,
+        Call, Described, Entry, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service,
+        StreamStatus,
+        answer_time::AnswerTime,
+        classify::{failure, of_code},
     },
 };
 
@@ -33,7 +35,7 @@ const LIST_LIMIT: i32 = 1_000;
 #[derive(Debug)]
 pub(crate) struct SdkService {
     client: Client,
-    /// For GetRecords: what the client is configured for, without retries.
+    /// For GetRecords and PutRecords: what the client is configured for, without retries.
     once: Builder,
 }
 
@@ -119,13 +121,55 @@ impl Service for SdkService {
         })
     }
 
-    fn put<'a>(&'a self, stream: &'a str, partition_key: &'a str, data: Bytes) -> Call<'a, Put> {
+    fn put<'a>(&'a self, stream: &'a str, entry: Entry) -> Call<'a, Put> {
         Box::pin(async move {
-            let data = Blob::from_maybe_shared(data);
-            let call = self.client.put_record().stream_name(stream).partition_key(partition_key).data(data);
+            let Entry { partition_key, explicit_hash_key, data } = entry;
+            let call = self.client.put_record().stream_name(stream).partition_key(partition_key);
+            let call = call.data(Blob::from_maybe_shared(data));
+            let call = call.set_explicit_hash_key(explicit_hash_key.map(|hash| hash.to_string()));
             let output = call.send().await.map_err(|error| failure(Action::PutRecord, error))?;
             Ok(Put { shard: output.shard_id.into(), sequence_number: output.sequence_number.into() })
         })
+    }
+
+    fn put_all<'a>(&'a self, stream: &'a str, entries: Vec<Entry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
+        Box::pin(async move {
+            let count = entries.len();
+            let entries = entries.into_iter().map(asked).collect::<Result<Vec<_>, _>>();
+            let entries = entries.map_err(|error| failure(Action::PutRecords, unmade(error)))?;
+            let call = self.client.put_records().stream_name(stream).set_records(Some(entries));
+            let call = call.customize().config_override(self.once.clone());
+            let output = call.send().await.map_err(|error| failure(Action::PutRecords, error))?;
+            if output.records.len() != count {
+                return Err(incomplete(Action::PutRecords, "result for each record"));
+            }
+            Ok(output.records.into_iter().map(result).collect())
+        })
+    }
+}
+
+fn asked(entry: Entry) -> Result<types::PutRecordsRequestEntry, BuildError> {
+    types::PutRecordsRequestEntry::builder()
+        .partition_key(entry.partition_key)
+        .set_explicit_hash_key(entry.explicit_hash_key.map(|hash| hash.to_string()))
+        .data(Blob::from_maybe_shared(entry.data))
+        .build()
+}
+
+fn unmade(error: BuildError) -> SdkError<PutRecordsError, HttpResponse> {
+    SdkError::construction_failure(error)
+}
+
+/// What became of one entry. An entry that failed has a code of its own, under an answer that says 200.
+fn result(entry: types::PutRecordsResultEntry) -> Result<Put, ServiceFailure> {
+    if let Some(code) = entry.error_code {
+        let kind = of_code(&code).unwrap_or(FailureKind::Other);
+        let detail = entry.error_message.map_or_else(|| code.clone(), |message| format!("{code}: {message}"));
+        return Err(ServiceFailure::new(Action::PutRecords, kind, detail));
+    }
+    match (entry.shard_id, entry.sequence_number) {
+        (Some(shard), Some(number)) => Ok(Put { shard: shard.into(), sequence_number: number.into() }),
+        _ => Err(incomplete(Action::PutRecords, "sequence number")),
     }
 }
 
@@ -196,6 +240,7 @@ fn incomplete(action: Action, missing: &str) -> ServiceFailure {
 mod tests {
     use std::ptr;
 
+    use bytes::Bytes;
     use tokio::time::Instant;
 
     use super::*;
@@ -333,10 +378,57 @@ mod tests {
     #[tokio::test]
     async fn a_record_is_put_and_its_place_returned() {
         let canned = Canned::new([(200, r#"{"ShardId":"shard","SequenceNumber":"7"}"#)]);
-        let put = service(&canned).put("orders", "k", Bytes::from_static(b"abc")).await.unwrap();
+        let put = service(&canned).put("orders", entry("k", None)).await.unwrap();
         assert_eq!((put.shard, put.sequence_number), ("shard".into(), "7".into()));
         let asked = r#"PutRecord {"StreamName":"orders","Data":"YWJj","PartitionKey":"k"}"#;
         assert_eq!(canned.requests(), [asked]);
+    }
+
+    fn entry(key: &str, explicit_hash_key: Option<u128>) -> Entry {
+        Entry { partition_key: key.to_owned(), explicit_hash_key, data: Bytes::from_static(b"abc") }
+    }
+
+    // P3, L1
+    #[tokio::test]
+    async fn many_records_are_put_and_each_has_its_own_result() {
+        let answer = r#"{"FailedRecordCount":3,"Records":[
+            {"ShardId":"shard","SequenceNumber":"7"},
+            {"ErrorCode":"ProvisionedThroughputExceededException","ErrorMessage":"slow"},
+            {"ErrorCode":"InternalFailure"},
+            {"ShardId":"shard"}]}"#;
+        let canned = Canned::new([(200, answer)]);
+        let entries = vec![entry("a", None), entry("b", Some(u128::MAX)), entry("c", Some(0)), entry("d", None)];
+        let results = service(&canned).put_all("orders", entries).await.unwrap();
+        let told = results.into_iter().map(|result| match result {
+            Ok(put) => format!("{} {}", put.shard, put.sequence_number),
+            Err(failed) => format!("{:?} {failed}", failed.kind()),
+        });
+        let told: Vec<_> = told.collect();
+        assert_eq!(
+            told,
+            [
+                "shard 7",
+                "Throttled kinesis:PutRecords failed: ProvisionedThroughputExceededException: slow",
+                "Other kinesis:PutRecords failed: InternalFailure",
+                "Other kinesis:PutRecords failed: the answer holds no sequence number",
+            ]
+        );
+        let asked = r#"PutRecords {"Records":[{"Data":"YWJj","PartitionKey":"a"},{"Data":"YWJj","ExplicitHashKey":"340282366920938463463374607431768211455","PartitionKey":"b"},{"Data":"YWJj","ExplicitHashKey":"0","PartitionKey":"c"},{"Data":"YWJj","PartitionKey":"d"}],"StreamName":"orders"}"#;
+        assert_eq!(canned.requests(), [asked]);
+    }
+
+    // P3
+    #[tokio::test(start_paused = true)]
+    async fn records_are_put_once_and_an_answer_that_lacks_results_is_a_failure() {
+        let short = r#"{"FailedRecordCount":0,"Records":[]}"#;
+        let canned = Canned::new([THROTTLED, (500, "{}"), (200, short)]);
+        let service = service(&canned);
+        let mut kinds = Vec::new();
+        for _ in 0..3 {
+            kinds.push(service.put_all("orders", vec![entry("k", None)]).await.unwrap_err().kind());
+        }
+        assert_eq!(kinds, [FailureKind::Throttled, FailureKind::Other, FailureKind::Other]);
+        assert_eq!(canned.requests().len(), 3);
     }
 
     // R9

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::FutureExt;
 
 use super::{
@@ -13,7 +12,7 @@ use crate::{
     failure::{Action, FailureKind, ServiceFailure},
     id::ShardId,
     position::Origin,
-    service::{Call, Described, Fetched, ListedPage, Listing, Placed, Put, Service},
+    service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
 };
 
 pub(crate) use crate::failure::Action as Op;
@@ -83,8 +82,14 @@ impl Service for Wire {
         self.call((Op::GetRecords, Some(shard_of(iterator)), what), move |kinesis| kinesis.read(iterator, limit))
     }
 
-    fn put<'a>(&'a self, stream: &'a str, key: &'a str, data: Bytes) -> Call<'a, Put> {
-        let what = format!("{stream} {key}");
-        self.call((Op::PutRecord, None, what), move |kinesis| Ok(kinesis.write(stream, key, data)))
+    fn put<'a>(&'a self, stream: &'a str, entry: Entry) -> Call<'a, Put> {
+        let what = format!("{stream} {}", entry.partition_key);
+        self.call((Op::PutRecord, None, what), move |kinesis| {
+            Ok(kinesis.write(stream, &entry.partition_key, entry.data))
+        })
+    }
+
+    fn put_all<'a>(&'a self, _stream: &'a str, _entries: Vec<Entry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
+        self.call((Op::PutRecords, None, String::new()), |_| Err(FailureKind::Rejected))
     }
 }

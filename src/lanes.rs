@@ -1,0 +1,315 @@
+//! Which records go into the next PutRecords, and what every answer means for each of them: a pure machine.
+//!
+//! ```text
+//!              behind one of their key                   too old
+//! accept ──┬──────► queued ──┐                ┌───────────────────────► settled
+//!          │                 ▼                │                            ▲
+//!          └────────────► ready ──► take ─► in flight ─► answer ───────────┤ stored, refused, attempts spent
+//!                           ▲ ▲                           │ │              │
+//!                           │ └───────── resting ◄────────┘ └─► suspects ──┘ a refused request, in halves
+//!                           └── the call failed: nothing goes out until the gate opens
+//! ```
+//!
+//! It does no I/O and has no clock: time is handed in. A *parcel* is what becomes one entry of a request: a record, or
+//! several of one key that are aggregated. In order, a key has one parcel that is ready, in flight, resting or suspect, and
+//! the rest of it queues behind. What settles is put aside for [`Lanes::settled`].
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque, hash_map},
+    hash::{BuildHasher, RandomState},
+    mem,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::{
+    error::KinesisError,
+    outgoing::{Outgoing, PublishOrder, Published},
+    service::Entry,
+};
+
+mod answer;
+mod backoff;
+mod gate;
+mod parcel;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::answer::Answer;
+use self::{
+    backoff::Backoff,
+    gate::Gate,
+    parcel::{Item, Parcel},
+};
+
+/// How records are sent. The setters of [`PublishTo`](crate::PublishTo) document each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) order: PublishOrder,
+    pub(crate) linger: Duration,
+    pub(crate) request_records: usize,
+    pub(crate) request_bytes: usize,
+    pub(crate) requests: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) attempts: u32,
+    /// How large an aggregate may be; none if there are to be none.
+    pub(crate) aggregate: Option<usize>,
+}
+
+/// A request to be made, and the number under which its answer is to be given.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) flight: u64,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// A record of which is known what became of it. `T` is what was accepted with it.
+#[derive(Debug)]
+pub(crate) struct Settled<T> {
+    pub(crate) record: Outgoing,
+    pub(crate) receipt: T,
+    pub(crate) attempts: u32,
+    pub(crate) outcome: Result<Published, KinesisError>,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) published: u64,
+    pub(crate) failed: u64,
+    pub(crate) bytes: u64,
+    pub(crate) requests: u64,
+    pub(crate) retries: u64,
+    pub(crate) throttles: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Lanes<T> {
+    stream: Arc<str>,
+    rules: Rules,
+    hasher: RandomState,
+    next_ticket: u64,
+    /// Records before this one do not linger.
+    hurry: u64,
+    /// Behind one of their key, by the hash of the key: two keys that share one share a lane, which does no harm.
+    queues: HashMap<u64, VecDeque<Item<T>>>,
+    /// By ticket: the oldest goes first.
+    ready: BTreeMap<u64, Parcel<T>>,
+    ready_bytes: usize,
+    /// Failed entries, by the time at which they are ready again.
+    resting: BTreeMap<(Instant, u64), Parcel<T>>,
+    /// Parts of requests that were refused as a whole: one record may be to blame.
+    suspects: VecDeque<Vec<Parcel<T>>>,
+    flights: BTreeMap<u64, Vec<Parcel<T>>>,
+    next_flight: u64,
+    gate: Gate,
+    backoff: Backoff,
+    settled: Vec<Settled<T>>,
+    counts: Counts,
+}
+
+impl<T> Lanes<T> {
+    pub(crate) fn new(stream: Arc<str>, rules: Rules) -> Self {
+        let hasher = RandomState::new();
+        let backoff = Backoff::new(hasher.hash_one(&stream));
+        Self {
+            stream,
+            rules,
+            hasher,
+            next_ticket: 0,
+            hurry: 0,
+            queues: HashMap::new(),
+            ready: BTreeMap::new(),
+            ready_bytes: 0,
+            resting: BTreeMap::new(),
+            suspects: VecDeque::new(),
+            flights: BTreeMap::new(),
+            next_flight: 0,
+            gate: Gate::default(),
+            backoff,
+            settled: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes a record, whose payload and headers make this data. Tells whether whoever sends should look.
+    pub(crate) fn accept(&mut self, record: Outgoing, data: Bytes, receipt: T, now: Instant) -> bool {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let item = Item { ticket, record, data, accepted: now, receipt };
+        let lane = match self.rules.order {
+            PublishOrder::ByKey => Some(self.hasher.hash_one(&item.record.partition_key)),
+            PublishOrder::Relaxed => None,
+        };
+        if let Some(lane) = lane {
+            match self.queues.entry(lane) {
+                hash_map::Entry::Occupied(mut queue) => {
+                    queue.get_mut().push_back(item);
+                    return false;
+                }
+                hash_map::Entry::Vacant(place) => drop(place.insert(VecDeque::new())),
+            }
+        }
+        let (was_idle, was_full) = (self.ready.is_empty(), self.is_full());
+        self.make_ready(Parcel::new(lane, item));
+        was_idle || self.is_full() && !was_full
+    }
+
+    /// What was accepted so far lingers no longer. Gives the first ticket of what comes after it.
+    pub(crate) fn hurry(&mut self) -> u64 {
+        self.hurry = self.next_ticket;
+        self.hurry
+    }
+
+    /// Settles what is too old, and makes ready what has rested.
+    pub(crate) fn pass(&mut self, now: Instant) {
+        while let Some(rested) = self.resting.first_entry().filter(|rested| rested.key().0 <= now) {
+            let parcel = rested.remove();
+            self.make_ready(parcel);
+        }
+        while let Some(oldest) = self.ready.first_entry()
+            && oldest.get().first.accepted + self.rules.timeout <= now
+        {
+            let parcel = oldest.remove();
+            self.ready_bytes -= parcel.size();
+            self.expire(parcel, now);
+        }
+    }
+
+    /// The next request, if one is due and there is room for it.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Request> {
+        if self.flights.len() >= self.rules.requests || self.gate.opens(now).is_some() {
+            return None;
+        }
+        let parcels = match self.suspects.pop_front() {
+            Some(suspects) => suspects,
+            None if self.due().is_some_and(|due| due <= now) => self.pack(),
+            None => return None,
+        };
+        let flight = self.next_flight;
+        self.next_flight += 1;
+        self.counts.requests += 1;
+        let entries = parcels.iter().map(Parcel::entry).collect();
+        self.flights.insert(flight, parcels);
+        Some(Request { flight, entries })
+    }
+
+    /// When to look again, should nothing happen before.
+    pub(crate) fn wake(&self, now: Instant) -> Option<Instant> {
+        let rested = self.resting.keys().next().map(|(until, _)| *until);
+        let expires = self.ready.values().next().map(|oldest| oldest.first.accepted + self.rules.timeout);
+        let due = if self.suspects.is_empty() { self.due() } else { Some(now) };
+        let due = due.filter(|_| self.flights.len() < self.rules.requests);
+        let due = due.map(|due| self.gate.opens(now).map_or(due, |opens| due.max(opens)));
+        [rested, expires, due].into_iter().flatten().min()
+    }
+
+    /// What has settled since the last call, in no order.
+    pub(crate) fn settled(&mut self) -> Vec<Settled<T>> {
+        mem::take(&mut self.settled)
+    }
+
+    /// The lowest ticket that is open, or the next one: everything before it is settled.
+    pub(crate) fn open_from(&self) -> u64 {
+        self.oldest().map_or(self.next_ticket, |oldest| oldest.ticket)
+    }
+
+    /// When the oldest open record was accepted.
+    pub(crate) fn oldest_accepted(&self) -> Option<Instant> {
+        self.oldest().map(|oldest| oldest.accepted)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.resting.is_empty() && self.suspects.is_empty() && self.flights.is_empty()
+    }
+
+    pub(crate) fn accepted(&self) -> u64 {
+        self.next_ticket
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Settles all that is open with this error: nobody is left to send it.
+    pub(crate) fn abandon(&mut self, error: &KinesisError) {
+        let resting = mem::take(&mut self.resting).into_values();
+        let ready = mem::take(&mut self.ready).into_values();
+        let flights = mem::take(&mut self.flights).into_values().flatten();
+        let suspects = mem::take(&mut self.suspects).into_iter().flatten();
+        let parcels: Vec<_> = resting.chain(ready).chain(flights).chain(suspects).collect();
+        self.ready_bytes = 0;
+        for parcel in parcels {
+            self.settle(parcel, |_| Err(error.clone()));
+        }
+        while let Some((_, parcel)) = self.ready.pop_first() {
+            self.ready_bytes -= parcel.size();
+            self.settle(parcel, |_| Err(error.clone()));
+        }
+    }
+
+    /// Nothing that queues is older than what it queues behind.
+    fn oldest(&self) -> Option<&Item<T>> {
+        let flying = self.flights.values().chain(&self.suspects).flatten();
+        let parcels = self.ready.values().take(1).chain(self.resting.values()).chain(flying);
+        parcels.map(|parcel| &parcel.first).min_by_key(|first| first.ticket)
+    }
+
+    fn is_full(&self) -> bool {
+        self.ready.len() >= self.rules.request_records || self.ready_bytes >= self.rules.request_bytes
+    }
+
+    /// When what is ready is to go out.
+    fn due(&self) -> Option<Instant> {
+        let oldest = &self.ready.values().next()?.first;
+        let is_urgent = self.is_full() || oldest.ticket < self.hurry;
+        Some(if is_urgent { oldest.accepted } else { oldest.accepted + self.rules.linger })
+    }
+
+    /// Takes the oldest that fit into one request; the first one always does.
+    fn pack(&mut self) -> Vec<Parcel<T>> {
+        let (mut parcels, mut bytes) = (Vec::new(), 0);
+        while parcels.len() < self.rules.request_records
+            && let Some(oldest) = self.ready.first_entry()
+            && (parcels.is_empty() || bytes + oldest.get().size() <= self.rules.request_bytes)
+        {
+            let mut parcel = oldest.remove();
+            self.ready_bytes -= parcel.size();
+            self.fill(&mut parcel, self.rules.request_bytes.saturating_sub(bytes));
+            parcel.attempts += 1;
+            bytes += parcel.size();
+            parcels.push(parcel);
+        }
+        parcels
+    }
+
+    /// Adds what queues behind a parcel to it, if records are aggregated. One that was sent before stays as it was.
+    fn fill(&mut self, parcel: &mut Parcel<T>, room: usize) {
+        let Some(limit) = self.rules.aggregate.filter(|_| parcel.attempts == 0) else { return };
+        let Some(queue) = parcel.lane.and_then(|lane| self.queues.get_mut(&lane)) else { return };
+        while let Some(next) = queue.pop_front_if(|next| parcel.can_add(next, limit.min(room))) {
+            parcel.add(next);
+        }
+    }
+
+    fn make_ready(&mut self, parcel: Parcel<T>) {
+        self.ready_bytes += parcel.size();
+        self.ready.insert(parcel.first.ticket, parcel);
+    }
+
+    /// Settles the records of a parcel that are too old; the rest of it is ready again.
+    fn expire(&mut self, parcel: Parcel<T>, now: Instant) {
+        let (old, rest) = parcel.split_at(|item| item.accepted + self.rules.timeout <= now);
+        let is_whole = rest.is_none();
+        if let Some(rest) = rest {
+            self.make_ready(rest);
+        }
+        if let Some(old) = old {
+            self.give_up(old, now, is_whole);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Where records are handed in and answers come back: what the handles of a sink share with its courier.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+use super::{error::PublishError, receipt::Receipt, stats::PublishStats, to::PublishTo};
+use crate::{
+    board::Board,
+    budget::{Budget, Grant},
+    connection::Connection,
+    envelope,
+    error::KinesisError,
+    lanes::{Answer, Lanes, Request, Settled},
+    lock::lock,
+    outgoing::{Outgoing, Published},
+    service::Service,
+};
+
+/// What keeping a record costs beside its data and key, roughly.
+const OVERHEAD: usize = 256;
+
+/// See the module.
+pub(super) struct Desk {
+    pub(super) stream: Arc<str>,
+    connection: Arc<Connection>,
+    room: Budget,
+    /// A reservation is at most this, or else idle handles, which reserve a byte each, could keep a large record out.
+    most_reserved: usize,
+    state: Mutex<State>,
+    /// To the courier: there may be something to send.
+    work: Notify,
+    /// To those who flush: everything before this ticket is settled.
+    settled: Board<u64>,
+}
+
+struct State {
+    lanes: Lanes<Kept>,
+    /// The one over which the last record was accepted: what was accepted is sent, whether or not the connection was closed
+    /// meanwhile.
+    service: Option<Arc<dyn Service>>,
+    /// What the sink is to be told.
+    failures: VecDeque<PublishError>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// Nobody is left to hand anything in.
+    Closed,
+    /// The courier is gone.
+    Over,
+}
+
+/// What a record has with it: whoever is to be told, and its place in the room.
+#[derive(Debug)]
+struct Kept {
+    receipt: Receipt,
+    _room: Option<Grant>,
+}
+
+/// A record that is within its limits.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    record: Outgoing,
+    data: Bytes,
+}
+
+impl Prepared {
+    pub(super) fn new(mut record: Outgoing) -> Result<Self, PublishError> {
+        let data = envelope::encode(&record.headers, record.payload.clone());
+        match data.and_then(|data| record.check(&data).map(|()| data)) {
+            Ok(data) => {
+                // The payload is the end of the data, so it need not be kept twice.
+                record.payload = data.slice(data.len() - record.payload.len()..);
+                Ok(Self { record, data })
+            }
+            Err(cause) => Err(PublishError::new(record, 0, cause)),
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.data.len() + self.record.partition_key.len() + OVERHEAD
+    }
+}
+
+/// What will have become of a record.
+pub(super) type Outcome = oneshot::Receiver<Result<Published, PublishError>>;
+
+/// What the courier is to do next.
+pub(super) struct Round {
+    pub(super) requests: Vec<Request>,
+    pub(super) service: Option<Arc<dyn Service>>,
+    pub(super) wake: Option<Instant>,
+    /// Nothing is left, and nothing will come.
+    pub(super) is_done: bool,
+}
+
+impl Desk {
+    pub(super) fn new(connection: Arc<Connection>, to: PublishTo) -> Result<Self, KinesisError> {
+        let (name, rules, bytes) = to.checked()?;
+        let stream: Arc<str> = name.into();
+        let lanes = Lanes::new(Arc::clone(&stream), rules);
+        let state = State { lanes, service: None, failures: VecDeque::new(), stage: Stage::Open };
+        Ok(Self {
+            stream,
+            connection,
+            room: Budget::new(bytes),
+            most_reserved: bytes / 2,
+            state: Mutex::new(state),
+            work: Notify::new(),
+            settled: Board::new(0),
+        })
+    }
+
+    /// Room for a record, if it is there now.
+    pub(super) fn try_admit(&self, prepared: Option<&Prepared>) -> Option<Grant> {
+        self.room.try_admit(self.reservation(prepared))
+    }
+
+    /// Waits for room for this record, or for one whose size is not known yet.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the queue.
+    pub(super) async fn admit(&self, prepared: Option<&Prepared>) -> Grant {
+        match self.try_admit(prepared) {
+            Some(grant) => grant,
+            None => self.room.admit(self.reservation(prepared)).await,
+        }
+    }
+
+    fn reservation(&self, prepared: Option<&Prepared>) -> usize {
+        prepared.map_or(1, Prepared::room).min(self.most_reserved)
+    }
+
+    /// Takes a record once there is room for it. What comes back is where its result will be.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future that is dropped has handed nothing in.
+    pub(super) async fn hand_in(&self, record: Outgoing) -> Result<Outcome, PublishError> {
+        let prepared = Prepared::new(record)?;
+        let room = self.admit(Some(&prepared)).await;
+        let (caller, outcome) = oneshot::channel();
+        self.accept(prepared, Receipt::Caller(caller), Some(room))?;
+        Ok(outcome)
+    }
+
+    /// Takes a record, or gives it back with the reason.
+    pub(super) fn accept(
+        &self,
+        prepared: Prepared,
+        receipt: Receipt,
+        mut room: Option<Grant>,
+    ) -> Result<(), PublishError> {
+        if let Some(room) = &mut room {
+            room.ready(prepared.room());
+        }
+        let Prepared { record, data } = prepared;
+        let service = self.connection.service();
+        let mut state = lock(&self.state);
+        let cause = match service {
+            Ok(service) if state.stage != Stage::Over => {
+                state.service = Some(service);
+                let kept = Kept { receipt, _room: room };
+                let is_news = state.lanes.accept(record, data, kept, Instant::now());
+                drop(state);
+                if is_news {
+                    self.work.notify_one();
+                }
+                return Ok(());
+            }
+            Ok(_) => self.interrupted(),
+            Err(cause) => cause,
+        };
+        drop(state);
+        receipt.give_back();
+        Err(PublishError::new(record, 0, cause))
+    }
+
+    /// Sends all that was accepted so far without lingering.
+    pub(super) fn hurry(&self) -> u64 {
+        let upto = lock(&self.state).lanes.hurry();
+        self.work.notify_one();
+        upto
+    }
+
+    /// Waits until all that was accepted so far is settled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: sending goes on.
+    pub(super) async fn flush(&self) {
+        let upto = self.hurry();
+        self.settled.wait_for(|settled| (*settled >= upto).then_some(())).await;
+    }
+
+    /// The next failure that the sink was not told yet.
+    pub(super) fn failure(&self) -> Option<PublishError> {
+        lock(&self.state).failures.pop_front()
+    }
+
+    /// Nobody is left to hand anything in.
+    pub(super) fn close(&self) {
+        let mut state = lock(&self.state);
+        if state.stage == Stage::Open {
+            state.stage = Stage::Closed;
+        }
+        state.lanes.hurry();
+        let unheard = std::mem::take(&mut state.failures);
+        drop(state);
+        self.work.notify_one();
+        self.warn(unheard);
+    }
+
+    pub(super) fn stats(&self) -> PublishStats {
+        let now = Instant::now();
+        let state = lock(&self.state);
+        let counts = state.lanes.counts();
+        PublishStats {
+            stream: Arc::clone(&self.stream),
+            published: counts.published,
+            bytes: counts.bytes,
+            failed: counts.failed,
+            requests: counts.requests,
+            retries: counts.retries,
+            throttles: counts.throttles,
+            in_flight: state.lanes.accepted() - counts.published - counts.failed,
+            in_flight_bytes: self.room.held(),
+            oldest: state.lanes.oldest_accepted().map(|accepted| now.saturating_duration_since(accepted)),
+        }
+    }
+
+    /// To the courier: what is to be done now, and when to look again.
+    pub(super) fn round(&self) -> Round {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        state.lanes.pass(now);
+        let mut requests = Vec::new();
+        while let Some(request) = state.lanes.take(now) {
+            requests.push(request);
+        }
+        let round = Round {
+            requests,
+            service: state.service.clone(),
+            wake: state.lanes.wake(now),
+            is_done: state.stage != Stage::Open && state.lanes.is_empty(),
+        };
+        let settled = state.lanes.settled();
+        drop(state);
+        self.tell(settled);
+        round
+    }
+
+    /// From the courier.
+    pub(super) fn answered(&self, flight: u64, answer: Answer) {
+        let mut state = lock(&self.state);
+        state.lanes.answer(flight, answer, Instant::now());
+        let settled = state.lanes.settled();
+        drop(state);
+        self.tell(settled);
+    }
+
+    /// Returns when there may be something to send.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a call that nobody heard is kept.
+    pub(super) async fn work(&self) {
+        self.work.notified().await;
+    }
+
+    /// The courier is gone: nothing that is open will be sent.
+    pub(super) fn abandon(&self) {
+        let mut state = lock(&self.state);
+        state.stage = Stage::Over;
+        state.lanes.abandon(&self.interrupted());
+        let settled = state.lanes.settled();
+        drop(state);
+        self.tell(settled);
+        self.settled.close();
+    }
+
+    fn interrupted(&self) -> KinesisError {
+        KinesisError::Interrupted { stream: Arc::clone(&self.stream) }
+    }
+
+    /// Tells everybody what became of their records. Nothing is locked meanwhile: to tell is to wake, and to wake may be
+    /// to drop.
+    fn tell(&self, settled: Vec<Settled<Kept>>) {
+        if settled.is_empty() {
+            return;
+        }
+        let mut failures = Vec::new();
+        for Settled { record, receipt, attempts, outcome } in settled {
+            let outcome = outcome.map_err(|cause| PublishError::new(record, attempts, cause));
+            failures.extend(receipt.receipt.resolve(outcome));
+        }
+        let mut state = lock(&self.state);
+        let unheard = if state.stage == Stage::Open {
+            state.failures.extend(failures);
+            Vec::new()
+        } else {
+            failures
+        };
+        let upto = state.lanes.open_from();
+        drop(state);
+        self.warn(unheard);
+        self.settled.change(|settled| *settled = (*settled).max(upto));
+    }
+
+    fn warn(&self, failures: impl IntoIterator<Item = PublishError>) {
+        for failure in failures {
+            tracing::warn!(stream = %self.stream, error = %failure, "a record was not published, and nobody asked");
+        }
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! A record that was not published.
+
+use std::{error::Error, fmt};
+
+use crate::{error::KinesisError, outgoing::Outgoing};
+
+/// A record that was not published, and why. It carries the record, so nothing is lost: keep it, or send it again.
+///
+/// What to do about it, by its [`cause`](Self::cause):
+///
+/// | cause | means |
+/// |---|---|
+/// | [`Invalid`](KinesisError::Invalid) | the record, the stream's name or a setting is outside of a limit; nothing was sent |
+/// | [`Refused`](KinesisError::Refused) | the service refuses this record: too large for its stream, say |
+/// | [`Stream`](KinesisError::Stream), [`Denied`](KinesisError::Denied), [`Service`](KinesisError::Service) | the stream does not exist; the credentials may not put; the stream's KMS key cannot be used: it concerns every record, until somebody mends it |
+/// | [`GaveUp`](KinesisError::GaveUp) | it was sent until its time or its attempts were used up; it may be in the stream |
+/// | [`NotConnected`](KinesisError::NotConnected) | the broker is not connected yet, or was shut down; nothing was sent |
+/// | [`Interrupted`](KinesisError::Interrupted) | the runtime ended first; it may be in the stream |
+#[derive(Clone, Debug)]
+pub struct PublishError(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    record: Outgoing,
+    attempts: u32,
+    cause: KinesisError,
+}
+
+impl PublishError {
+    pub(crate) fn new(record: Outgoing, attempts: u32, cause: KinesisError) -> Self {
+        Self(Box::new(Inner { record, attempts, cause }))
+    }
+
+    /// The record, as it was given.
+    pub fn record(&self) -> &Outgoing {
+        &self.0.record
+    }
+
+    /// Why it was not published.
+    #[must_use]
+    pub fn cause(&self) -> &KinesisError {
+        &self.0.cause
+    }
+
+    /// How often it was sent.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// The record, to be sent again or put aside, and why it was not published.
+    pub fn into_parts(self) -> (Outgoing, KinesisError) {
+        (self.0.record, self.0.cause)
+    }
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a record of key {:?} was not published: {}", self.0.record.partition_key, self.0.cause)
+    }
+}
+
+impl Error for PublishError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0.cause)
+    }
+}
+
+/// The cause alone: the record is dropped.
+impl From<PublishError> for KinesisError {
+    fn from(error: PublishError) -> Self {
+        error.0.cause
+    }
+}

@@ -1,0 +1,29 @@
+//! How a sink is doing: a snapshot for dashboards and health checks.
+
+use std::{sync::Arc, time::Duration};
+
+/// A snapshot of one sink. Counts are since it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublishStats {
+    /// The stream.
+    pub stream: Arc<str>,
+    /// Records that were stored.
+    pub published: u64,
+    /// Their bytes, data and keys together.
+    pub bytes: u64,
+    /// Records that were given up or refused after they had been accepted.
+    pub failed: u64,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// How often a record was put back to be sent again.
+    pub retries: u64,
+    /// How often an entry of a request, or all of them, were throttled.
+    pub throttles: u64,
+    /// Records that are accepted and not settled.
+    pub in_flight: u64,
+    /// The bytes that they hold of [`max_in_flight_bytes`](crate::PublishTo::max_in_flight_bytes), with 256 for each.
+    pub in_flight_bytes: usize,
+    /// The time since the oldest of them was accepted.
+    pub oldest: Option<Duration>,
+}
