@@ -1,8 +1,9 @@
 //! A Kinesis that answers from templates, as fast as bytes can be copied, for benchmarks.
 //!
-//! It knows one stream under any name, and four operations: `DescribeStreamSummary`, `ListShards`,
-//! `GetShardIterator` and `GetRecords`. Sequence numbers grow along each shard and never repeat. It runs as another
-//! process, so that what is measured is the reader alone; the process ends with the one that spawned it.
+//! It knows one stream under any name, and five operations: `DescribeStreamSummary`, `ListShards`, `GetShardIterator`,
+//! `GetRecords`, and `PutRecords`, which keeps nothing and puts everything into the first shard. Sequence numbers grow along
+//! each shard and never repeat. It runs as another process, so that what is measured is the client alone; the process ends
+//! with the one that spawned it.
 //!
 //! A benchmark serves from its own program, which must ask first thing whether it is the one to serve:
 //!

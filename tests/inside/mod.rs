@@ -4,6 +4,7 @@
 //! - [`kinesis`]: the stream, shared by all instances,
 //! - [`wire`] and [`table`]: what one instance sees of the service and of the lease store, each behind a [`script`] of
 //!   faults and with a log of its calls,
+//! - [`intake`]: a service that takes records, as a test has it,
 //! - [`ground`]: instances, and short words for what tests do with them,
 //! - [`fleet`]: three instances in every kind of trouble, one run for each seed of its [`dice`] (`SEEDS=0..1000`),
 //! - the rest: one file for each area of promises.
@@ -12,6 +13,7 @@
 
 mod dice;
 mod ground;
+mod intake;
 mod kinesis;
 mod script;
 mod table;
@@ -36,6 +38,7 @@ mod lineage;
 mod marks;
 mod opening;
 mod pacing;
+mod publishing;
 mod recreated;
 mod redelivery;
 mod replays;

@@ -1,6 +1,12 @@
-//! The four operations.
+//! The five operations.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt, str,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use axum::{
     Router,
@@ -21,7 +27,7 @@ use crate::{
 };
 
 pub(super) fn router(canned: Canned) -> Router {
-    let service = Service { canned, template: Template::new(&canned) };
+    let service = Service { canned, template: Template::new(&canned), put: AtomicUsize::new(0) };
     Router::new().fallback(handle).with_state(Arc::new(service))
 }
 
@@ -35,10 +41,15 @@ async fn handle(State(service): State<Arc<Service>>, request: Request) -> Respon
 struct Service {
     canned: Canned,
     template: Template,
+    /// How many records were put.
+    put: AtomicUsize,
 }
 
 impl Service {
     fn answer(&self, asked: &Asked) -> Response {
+        if asked.op == Op::PutRecords {
+            return wire::answer(StatusCode::OK, self.put(&asked.body));
+        }
         let question = asked.json();
         let answer = match asked.op {
             Op::DescribeStreamSummary => Some(self.describe(&question).to_string().into_bytes()),
@@ -93,6 +104,23 @@ impl Service {
         };
         let at = Place { shard, page: record / self.canned.records_per_page.max(1) };
         (shard < self.canned.shards).then(|| json!({ "ShardIterator": at.to_string() }))
+    }
+
+    /// A result for each record. The request is not parsed: it has as many partition keys as records.
+    fn put(&self, question: &[u8]) -> String {
+        let count = str::from_utf8(question).unwrap_or_default().matches(r#""PartitionKey":"#).count();
+        let first = self.put.fetch_add(count, Ordering::Relaxed);
+        let mut answer = r#"{"FailedRecordCount":0,"Records":["#.to_owned();
+        for position in first..first + count {
+            let number = sequence_number(0, position);
+            let comma = if position == first { "" } else { "," };
+            answer.push_str(comma);
+            answer.push_str(r#"{"SequenceNumber":""#);
+            answer.push_str(&number);
+            answer.push_str(r#"","ShardId":"shardId-000000000000"}"#);
+        }
+        answer.push_str("]}");
+        answer
     }
 
     fn read(&self, question: &Value) -> Option<Vec<u8>> {
