@@ -11,11 +11,18 @@ use kinesis_stream::{
     OpenShard, Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState,
     ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write,
     commit_all,
+use futures::{Sink, Stream};
+    Acker, Action, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery, ErrorClass, FailureKind,
+    Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
+    LeaseToken, MemoryLeaseStore, OnDrop, OpenShard, Outgoing, PublishError, PublishOrder, PublishSink, PublishStats,
+    PublishTo, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats,
+    StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
 };
 
 fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
 fn cloned<T: Clone + Send + Sync + Unpin + Debug + 'static>() {}
 fn error<T: Error + Send + Sync + Unpin + 'static>() {}
+fn sink<T: Sink<I> + Send + Sync + Unpin + Debug + 'static, I>() {}
 fn stream<T: Stream + Send + Unpin + Debug + 'static>() {}
 
 /// A future that may be spawned.
@@ -34,6 +41,8 @@ fn every_type_may_go_to_another_thread() {
     cloned::<KinesisBroker>();
     value::<ConnectedKinesisBroker>();
     cloned::<Publisher>();
+    cloned::<PublishSink>();
+    cloned::<(PublishTo, PublishOrder, PublishStats, PublishError)>();
     cloned::<KinesisStream>();
     cloned::<KinesisPosition>();
     cloned::<OnDrop>();
@@ -57,6 +66,7 @@ fn every_error_is_one() {
     error::<KinesisError>();
     error::<ServiceFailure>();
     error::<StoreError>();
+    error::<PublishError>();
     error::<TryMapError<Bytes, std::str::Utf8Error>>();
 }
 
@@ -92,6 +102,12 @@ fn given<T>() -> T {
 }
 
 #[test]
+fn a_sink_may_be_polled_on_another_thread() {
+    sink::<PublishSink, Outgoing>();
+    sink::<PublishSink, (Outgoing, Acker)>();
+}
+
+#[test]
 fn every_future_may_be_polled_on_another_thread() {
     spawned(|| given::<KinesisBroker>().connect());
     spawned(|| given::<ConnectedKinesisBroker>().shutdown());
@@ -107,6 +123,10 @@ fn every_future_may_be_polled_on_another_thread() {
     sent(|| given::<&ConnectedKinesisBroker>().subscribe("stream"));
     sent(|| given::<&ConnectedKinesisBroker>().subscribe(given::<KinesisStream>()));
     sent(|| given::<&Publisher>().publish("stream", given::<Outgoing>()));
+    sent(|| given::<&Publisher>().publish_all("stream", given::<Vec<Outgoing>>()));
+    sent(|| given::<&PublishSink>().publish(given::<Outgoing>()));
+    sent(|| given::<&mut PublishSink>().flush());
+    spawned(|| given::<PublishSink>().close());
     sent(|| given::<&Closer>().close());
     sent(|| given::<&LeaseToken>().lost());
     let store: fn() -> &'static dyn LeaseStore = given;

@@ -1,9 +1,6 @@
-//! The producer: the events of each network one after the other, all networks at once.
+//! The producer: all events in the order of the catalogue, many a request. The sink keeps the order of each network.
 
-use std::collections::BTreeMap;
-
-use futures::TryStreamExt;
-use kinesis_stream::{KinesisError, Outgoing, Publisher, prelude::stream};
+use kinesis_stream::{KinesisError, Outgoing, Publisher, prelude::*};
 use kinesis_stream_support::earthquakes;
 
 use crate::{failure::Failure, progress::Counts};
@@ -11,20 +8,20 @@ use crate::{failure::Failure, progress::Counts};
 /// The header that names the run to which a record belongs.
 pub(crate) const RUN: &str = "run";
 
-/// Publishes every event, with its network as the partition key. One event of a network goes out after the one before it
-/// is stored: that is what keeps their order.
+/// How many events wait for their answers at a time.
+const IN_FLIGHT: usize = 1_000;
+
+/// Publishes every event, with its network as the partition key.
 pub(crate) async fn publish(publisher: &Publisher, to: &str, run: &str, counts: &Counts) -> Result<(), Failure> {
-    let mut networks: BTreeMap<&str, Vec<&'static str>> = BTreeMap::new();
-    for (network, event) in earthquakes::by_network() {
-        networks.entry(network).or_default().push(event);
-    }
-    stream::iter(networks.into_iter().map(Ok::<_, KinesisError>))
-        .try_for_each_concurrent(None, async |(network, events)| {
-            for event in events {
-                let event = Outgoing::new(network, event).header(RUN, run.to_owned());
-                publisher.publish(to, event).await?;
-                counts.published();
-            }
+    let sink = &publisher.sink(to)?;
+    let record = |(network, event): (&str, &'static str)| Outgoing::new(network, event).header(RUN, run.to_owned());
+    let records: Vec<Outgoing> = earthquakes::by_network().map(record).collect();
+    stream::iter(records)
+        .map(|record| sink.publish(record))
+        .buffered(IN_FLIGHT)
+        .map_err(KinesisError::from)
+        .try_for_each(async |_| {
+            counts.published();
             Ok(())
         })
         .await?;

@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeSet, net::TcpStream, path::Path};
 
-use aws_sdk_kinesis::types::ShardIteratorType;
+use aws_sdk_kinesis::{
+    primitives::Blob,
+    types::{PutRecordsRequestEntry, ShardIteratorType},
+};
 use kinesis_stream_support::{
     Ground,
     canned::{Canned, Process},
@@ -54,6 +57,23 @@ async fn an_endless_shard_never_repeats_a_number() {
         iterator = page.next_shard_iterator.unwrap();
     }
     assert_eq!(numbers.len(), 10);
+}
+
+#[tokio::test]
+async fn every_record_that_is_put_has_a_number_of_its_own() {
+    let (_process, kinesis) = spawn(Canned::default());
+    let entry = |key: &str| {
+        let entry = PutRecordsRequestEntry::builder().partition_key(key).data(Blob::new("data"));
+        entry.build().unwrap()
+    };
+    let mut numbers = BTreeSet::new();
+    for _ in 0..2 {
+        let put = kinesis.client().put_records().stream_name("any").records(entry("a")).records(entry("b"));
+        let put = put.send().await.unwrap();
+        assert_eq!((put.failed_record_count, put.records.len()), (Some(0), 2));
+        numbers.extend(put.records.into_iter().map(|record| record.sequence_number.unwrap()));
+    }
+    assert_eq!(numbers.len(), 4);
 }
 
 #[tokio::test]

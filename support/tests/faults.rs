@@ -133,6 +133,17 @@ async fn some_entries_of_a_batch_fail_and_the_others_are_put() {
 }
 
 #[tokio::test]
+async fn all_entries_of_a_batch_can_fail_and_none_is_put() {
+    let kinesis = two_shards().await;
+    kinesis.faults().on(Op::PutRecords).fail_entries([0, 1], AwsError::INTERNAL_FAILURE);
+    let entry = PutRecordsRequestEntry::builder().partition_key("k").explicit_hash_key("0").data(Blob::new("a"));
+    let put = kinesis.client().put_records().stream_name("s").records(entry.build().unwrap()).send().await.unwrap();
+    let failed: Vec<_> = put.records.iter().map(|entry| entry.error_code.as_deref()).collect();
+    assert_eq!((put.failed_record_count, failed), (Some(1), vec![Some(AwsError::INTERNAL_FAILURE.code())]));
+    assert!(kinesis.records("s", SHARD).await.is_empty());
+}
+
+#[tokio::test]
 async fn a_delay_delays() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::GetRecords).first(1).delay(Duration::from_millis(100));

@@ -14,7 +14,7 @@ use super::{
     partial,
     rule::{Action, Rule},
 };
-use crate::wire::{Answer, Asked};
+use crate::wire::{self, Answer, Asked};
 
 pub(crate) async fn layer(State(faults): State<Faults>, request: Request, next: Next) -> Response {
     let _under_way = faults.enter();
@@ -24,6 +24,7 @@ pub(crate) async fn layer(State(faults): State<Faults>, request: Request, next: 
 async fn through(faults: &Faults, request: Request, next: Next) -> Result<Response, StatusCode> {
     let mut asked = Asked::read(request).await?;
     let rules = faults.admit(Call::of(&asked));
+    let entries = entries(&rules, &asked);
     for rule in &rules {
         if let Some(refusal) = before(rule, &mut asked).await {
             return Ok(refusal);
@@ -31,7 +32,7 @@ async fn through(faults: &Faults, request: Request, next: Next) -> Result<Respon
     }
     let mut response = next.run(asked.into_request()).await;
     for rule in &rules {
-        response = after(rule, response).await?;
+        response = after(rule, response, entries).await?;
     }
     Ok(response)
 }
@@ -43,9 +44,12 @@ async fn before(rule: &Rule, asked: &mut Asked) -> Option<Response> {
         Action::Delay(time) => tokio::time::sleep(*time).await,
         Action::Hold => rule.lifted().await,
         Action::Hang => std::future::pending().await,
-        Action::FailEntries(places, _) => {
+        Action::FailEntries(places, error) => {
             let mut question = asked.json();
-            partial::take_out(&mut question, places);
+            if let Some(count) = partial::take_out(&mut question, places) {
+                // The server would not take a request without entries.
+                return Some(wire::answer(StatusCode::OK, partial::all_failed(count, *error).to_string()));
+            }
             asked.rewrite(&question);
         }
         Action::ApplyThenFail(_) | Action::Edit(_) => {}
@@ -53,11 +57,21 @@ async fn before(rule: &Rule, asked: &mut Asked) -> Option<Response> {
     None
 }
 
+/// How many entries a request has, if a rule wants to know.
+fn entries(rules: &[Rule], asked: &Asked) -> usize {
+    let wants = rules.iter().any(|rule| matches!(rule.action, Action::FailEntries(..)));
+    let records = if wants { asked.json()["Records"].take() } else { Value::Null };
+    records.as_array().map_or(0, Vec::len)
+}
+
 /// What a rule does to an answer on its way out.
-async fn after(rule: &Rule, response: Response) -> Result<Response, StatusCode> {
+async fn after(rule: &Rule, response: Response, entries: usize) -> Result<Response, StatusCode> {
     match &rule.action {
         Action::ApplyThenFail(error) => Ok(error.into_response()),
-        Action::FailEntries(places, error) => edited(response, |body| partial::report(body, places, *error)).await,
+        Action::FailEntries(places, error) => {
+            let places = &places[..places.partition_point(|place| *place < entries)];
+            edited(response, |body| partial::report(body, places, *error)).await
+        }
         Action::Edit(change) => edited(response, &**change).await,
         _ => Ok(response),
     }

@@ -92,7 +92,7 @@ impl Scope {
         self.install(Action::Edit(Arc::new(change)))
     }
 
-    /// The entries of a `PutRecords` at these places fail with `error`; one at least must be left. The others are put.
+    /// The entries of a `PutRecords` at these places fail with `error`. The others are put, if there are any.
     pub fn fail_entries(self, places: impl IntoIterator<Item = usize>, error: AwsError) -> Rule {
         let mut places: Vec<usize> = places.into_iter().collect();
         places.sort_unstable();

@@ -1,0 +1,233 @@
+//! What publishing costs: this library beside a bare loop over the SDK that batches by hand, in one run, the same records.
+//!
+//! ```sh
+//! cargo bench --bench publish                                                 # the table
+//! cargo bench --bench publish -- --only sink --record-bytes 100 --rounds 30   # one row, for a profiler
+//! ```
+//!
+//! A canned Kinesis answers from another process, as fast as it can count. A round puts all records in each way, one way
+//! after the other:
+//!
+//! - **bare**: the SDK's PutRecords with 500 records a call, eight calls at a time, retries off, and nothing else: no order
+//!   within a key, no second attempt, no result for each record;
+//! - **sink**: `forward` into a sink, its settings at their defaults, ten thousand keys by turns;
+//! - **relaxed**: the same, with the order relaxed;
+//! - **each**: [`PublishSink::publish`] for every record, ten thousand of them waiting for their answers at a time.
+//!
+//! CPU time, user's and system's, is that of this process alone. It is read as the table of `read`.
+
+use std::{error::Error, io, iter, time::Duration};
+
+use aws_sdk_kinesis::{
+    Client,
+    config::{BehaviorVersion, Config, Credentials, Region, SharedCredentialsProvider, retry::RetryConfig},
+    primitives::Blob,
+    types::PutRecordsRequestEntry,
+};
+use aws_types::SdkConfig;
+use bytes::Bytes;
+use clap::{Parser, ValueEnum};
+use kinesis_stream::{ConnectedKinesisBroker, prelude::*};
+use kinesis_stream_support::canned::{self, Canned, Process};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::{runtime, time::Instant};
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+const STREAM: &str = "bench";
+
+/// What the sink does by default, done by hand.
+const RECORDS_A_CALL: usize = 500;
+const CALLS: usize = 8;
+
+/// Enough that no record waits for another of its key.
+const KEYS: usize = 10_000;
+
+#[derive(Clone, Parser)]
+struct Options {
+    /// How often all is put in each way. One round more goes before them, to warm up.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// The sizes of a record to put.
+    #[arg(long, num_args = 1.., default_values_t = [100, 1024])]
+    record_bytes: Vec<usize>,
+    /// How many records are put in a round.
+    #[arg(long, default_value_t = 200_000)]
+    records: u32,
+    /// The threads of the runtime.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Puts in this way alone.
+    #[arg(long)]
+    only: Option<Way>,
+    /// Given by `cargo bench`. Without it, one small round shows that the bench still works.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// A way to put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    Bare,
+    Sink,
+    Relaxed,
+    Each,
+}
+
+fn main() -> Result<()> {
+    canned::serve_if_spawned();
+    let mut options = Options::parse();
+    if !options.bench {
+        options = Options { rounds: 1, records: 2_000, ..options };
+    }
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(options.threads).enable_all().build()?;
+    for record_bytes in options.record_bytes.clone() {
+        runtime.block_on(compare(&options, record_bytes))?;
+    }
+    Ok(())
+}
+
+/// Puts records of one size in every way, in turns, and prints what it cost.
+async fn compare(options: &Options, record_bytes: usize) -> Result<()> {
+    let &Options { records, rounds, .. } = options;
+    let ground = Ground::start(records, record_bytes).await?;
+    let all = || vec![Way::Bare, Way::Sink, Way::Relaxed, Way::Each];
+    let ways = options.only.map_or_else(all, |only| vec![only]);
+    let mut costs = vec![Vec::new(); ways.len()];
+    for round in 0..=rounds {
+        for (way, costs) in iter::zip(&ways, &mut costs) {
+            let cost = ground.measure(*way).await?;
+            if round > 0 {
+                costs.push(cost);
+            }
+        }
+    }
+    println!("\n{records} records of {record_bytes} B:");
+    println!("         CPU a record, ns     records a second     CPU, to the bare loop's");
+    println!("           least   median       most    median       least   median");
+    for (way, measured) in iter::zip(&ways, &costs) {
+        print(*way, records, measured, &costs[0]);
+    }
+    Ok(())
+}
+
+fn print(way: Way, records: u32, costs: &[Cost], bare: &[Cost]) {
+    let [least, cpu] = ranked(costs.iter().map(|cost| nanos(cost.cpu / records)));
+    let [fastest, wall] = ranked(costs.iter().map(|cost| nanos(cost.wall / records)));
+    let [of_bare, _] = ranked(bare.iter().map(|cost| nanos(cost.cpu / records)));
+    let [_, ratio] = ranked(iter::zip(costs, bare).map(|(cost, bare)| cost.cpu.div_duration_f64(bare.cpu)));
+    let way = format!("{way:?}").to_lowercase();
+    let (most, per_second) = (1e9 / fastest, 1e9 / wall);
+    let least_ratio = least / of_bare;
+    println!("{way:8}{least:8.0} {cpu:8.0} {most:10.0} {per_second:9.0} {least_ratio:11.2} {ratio:8.2}");
+}
+
+/// The least and the median.
+fn ranked(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    [values[0], values[values.len() / 2]]
+}
+
+fn nanos(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e9
+}
+
+/// What a run cost.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    wall: Duration,
+    cpu: Duration,
+}
+
+/// The CPU time of this process, the user's and the system's.
+fn cpu_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
+}
+
+/// The endpoint, a client of either kind, and what is put.
+struct Ground {
+    records: u32,
+    payload: Bytes,
+    keys: Vec<String>,
+    client: Client,
+    broker: ConnectedKinesisBroker,
+    _process: Process,
+}
+
+impl Ground {
+    async fn start(records: u32, record_bytes: usize) -> Result<Self> {
+        let process = Canned::default().spawn()?;
+        let keys = Credentials::new("test", "test", None, None, "bench");
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .endpoint_url(process.endpoint())
+            .region(Region::from_static("us-east-1"))
+            .credentials_provider(SharedCredentialsProvider::new(keys))
+            .build();
+        let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
+        let broker = KinesisBroker::from_config(config).connect().await?;
+        Ok(Self {
+            records,
+            payload: vec![7; record_bytes].into(),
+            keys: (0..KEYS).map(|key| format!("key-{key:06}")).collect(),
+            client: Client::from_conf(once),
+            broker,
+            _process: process,
+        })
+    }
+
+    /// The keys of all records.
+    fn keys(&self) -> impl Iterator<Item = String> {
+        self.keys.iter().cycle().take(self.records as usize).cloned()
+    }
+
+    fn outgoing(&self) -> impl Iterator<Item = Outgoing> {
+        self.keys().map(|key| Outgoing::new(key, self.payload.clone()))
+    }
+
+    async fn measure(&self, way: Way) -> Result<Cost> {
+        let (started, spent) = (Instant::now(), cpu_time()?);
+        let put = match way {
+            Way::Bare => self.bare().await?,
+            Way::Sink => self.sink(PublishOrder::ByKey).await?,
+            Way::Relaxed => self.sink(PublishOrder::Relaxed).await?,
+            Way::Each => self.each().await?,
+        };
+        let cost = Cost { wall: started.elapsed(), cpu: cpu_time()?.saturating_sub(spent) };
+        if put == u64::from(self.records) {
+            Ok(cost)
+        } else {
+            Err(io::Error::other(format!("{} records are there, {way:?} put {put}", self.records)).into())
+        }
+    }
+
+    async fn bare(&self) -> Result<u64> {
+        let entries = self.keys().map(|key| {
+            let entry = PutRecordsRequestEntry::builder().partition_key(key);
+            entry.data(Blob::from_maybe_shared(self.payload.clone())).build()
+        });
+        stream::iter(entries)
+            .chunks(RECORDS_A_CALL)
+            .map(|entries| async {
+                let entries = entries.into_iter().collect::<Result<Vec<_>, _>>()?;
+                let put = self.client.put_records().stream_name(STREAM).set_records(Some(entries)).send().await?;
+                Ok(put.records.iter().filter(|entry| entry.sequence_number.is_some()).count() as u64)
+            })
+            .buffer_unordered(CALLS)
+            .try_fold(0, async |sum, put| Ok(sum + put))
+            .await
+    }
+
+    async fn sink(&self, order: PublishOrder) -> Result<u64> {
+        let mut sink = self.broker.publisher().sink(PublishTo::new(STREAM).order(order))?;
+        stream::iter(self.outgoing()).map(Ok).forward(&mut sink).await?;
+        Ok(sink.stats().published)
+    }
+
+    async fn each(&self) -> Result<u64> {
+        let sink = self.broker.publisher().sink(STREAM)?;
+        let published = stream::iter(self.outgoing()).map(|record| sink.publish(record)).buffered(KEYS);
+        Ok(published.try_fold(0, async |sum, _| Ok(sum + 1)).await?)
+    }
+}
