@@ -60,7 +60,7 @@ use crate::{
 /// accepted so far is settled. Closing is flushing, as there is nothing else to close. When the last clone is dropped, what
 /// was accepted is still sent, in the background, until it is settled; failures are logged then. A runtime that ends before
 /// that leaves them unsent: their deliveries come again. The connection may be shut down meanwhile: what was accepted
-/// before is sent, what comes after is answered with [`KinesisError::NotConnected`].
+/// before is sent, what comes after is answered with [`NotConnected`](crate::KinesisError::NotConnected).
 ///
 /// ```no_run
 /// use kinesis_stream::prelude::*;
