@@ -74,7 +74,7 @@ impl KinesisBroker {
     }
 
     /// A broker that takes this configuration as it is. Its timeouts and retries are respected, except that GetRecords
-    /// is never retried below this library, which paces and repeats reads itself.
+    /// and PutRecords are never retried below this library, which paces and repeats them itself.
     ///
     /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
     /// apply to it.
@@ -254,7 +254,8 @@ impl ConnectedKinesisBroker {
 
     /// Closes the connection and, all at once, every live subscription as [`Closer::close`](crate::Closer::close) does:
     /// their streams end, what is in flight may be settled for their drain time, checkpoints are written, and leases
-    /// released. Publishers answer [`KinesisError::NotConnected`] from here on.
+    /// released. Publishers and sinks answer [`KinesisError::NotConnected`] from here on; what a sink has accepted before is
+    /// still sent, and [`PublishSink::close`](crate::PublishSink::close) waits for it.
     ///
     /// # Cancel safety
     ///

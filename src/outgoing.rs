@@ -97,6 +97,8 @@ pub enum PublishOrder {
     ///
     /// A request whose answer was lost is sent again, so a record may be stored twice, and after a timeout its second
     /// copy may come after later ones: the *first* copies are in order.
+    ///
+    /// It is the order of one sink, its clones included: two sinks do not know of each other.
     #[default]
     ByKey,
     /// Records go out as soon as there is room, any number of a key at a time. No order is promised, not even inside a

@@ -17,6 +17,7 @@ use crate::{
 mod courier;
 mod desk;
 pub(crate) mod error;
+mod prepared;
 mod receipt;
 pub(crate) mod sink;
 pub(crate) mod stats;

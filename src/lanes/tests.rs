@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{
     failure::{Action, FailureKind, ServiceFailure},
-    service::Put,
+    service::{Entry, Put},
 };
 
 fn rules() -> Rules {

@@ -2,31 +2,30 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
+    fmt, mem,
     sync::{Arc, Mutex},
 };
 
-use bytes::Bytes;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
 };
 
-use super::{error::PublishError, receipt::Receipt, stats::PublishStats, to::PublishTo};
+use super::{error::PublishError, prepared::Prepared, receipt::Receipt, stats::PublishStats, to::PublishTo};
 use crate::{
     board::Board,
     budget::{Budget, Grant},
     connection::Connection,
-    envelope,
     error::KinesisError,
-    lanes::{Answer, Lanes, Request, Settled},
+    lanes::Lanes,
     lock::lock,
     outgoing::{Outgoing, Published},
     service::Service,
 };
 
-/// What keeping a record costs beside its data and key, roughly.
-const OVERHEAD: usize = 256;
+mod back;
+
+pub(super) use self::back::Round;
 
 /// See the module.
 pub(super) struct Desk {
@@ -49,16 +48,10 @@ struct State {
     service: Option<Arc<dyn Service>>,
     /// What the sink is to be told.
     failures: VecDeque<PublishError>,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Open,
     /// Nobody is left to hand anything in.
-    Closed,
-    /// The courier is gone.
-    Over,
+    is_closed: bool,
+    /// Nobody is left to send.
+    is_over: bool,
 }
 
 /// What a record has with it: whoever is to be told, and its place in the room.
@@ -68,49 +61,15 @@ struct Kept {
     _room: Option<Grant>,
 }
 
-/// A record that is within its limits.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    record: Outgoing,
-    data: Bytes,
-}
-
-impl Prepared {
-    pub(super) fn new(mut record: Outgoing) -> Result<Self, PublishError> {
-        let data = envelope::encode(&record.headers, record.payload.clone());
-        match data.and_then(|data| record.check(&data).map(|()| data)) {
-            Ok(data) => {
-                // The payload is the end of the data, so it need not be kept twice.
-                record.payload = data.slice(data.len() - record.payload.len()..);
-                Ok(Self { record, data })
-            }
-            Err(cause) => Err(PublishError::new(record, 0, cause)),
-        }
-    }
-
-    fn room(&self) -> usize {
-        self.data.len() + self.record.partition_key.len() + OVERHEAD
-    }
-}
-
 /// What will have become of a record.
 pub(super) type Outcome = oneshot::Receiver<Result<Published, PublishError>>;
-
-/// What the courier is to do next.
-pub(super) struct Round {
-    pub(super) requests: Vec<Request>,
-    pub(super) service: Option<Arc<dyn Service>>,
-    pub(super) wake: Option<Instant>,
-    /// Nothing is left, and nothing will come.
-    pub(super) is_done: bool,
-}
 
 impl Desk {
     pub(super) fn new(connection: Arc<Connection>, to: PublishTo) -> Result<Self, KinesisError> {
         let (name, rules, bytes) = to.checked()?;
         let stream: Arc<str> = name.into();
         let lanes = Lanes::new(Arc::clone(&stream), rules);
-        let state = State { lanes, service: None, failures: VecDeque::new(), stage: Stage::Open };
+        let state = State { lanes, service: None, failures: VecDeque::new(), is_closed: false, is_over: false };
         Ok(Self {
             stream,
             connection,
@@ -166,11 +125,11 @@ impl Desk {
         if let Some(room) = &mut room {
             room.ready(prepared.room());
         }
-        let Prepared { record, data } = prepared;
+        let (record, data) = prepared.into_parts();
         let service = self.connection.service();
         let mut state = lock(&self.state);
         let cause = match service {
-            Ok(service) if state.stage != Stage::Over => {
+            Ok(service) if !state.is_over => {
                 state.service = Some(service);
                 let kept = Kept { receipt, _room: room };
                 let is_news = state.lanes.accept(record, data, kept, Instant::now());
@@ -213,11 +172,9 @@ impl Desk {
     /// Nobody is left to hand anything in.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
-        if state.stage == Stage::Open {
-            state.stage = Stage::Closed;
-        }
+        state.is_closed = true;
         state.lanes.hurry();
-        let unheard = std::mem::take(&mut state.failures);
+        let unheard = mem::take(&mut state.failures);
         drop(state);
         self.work.notify_one();
         self.warn(unheard);
@@ -241,82 +198,8 @@ impl Desk {
         }
     }
 
-    /// To the courier: what is to be done now, and when to look again.
-    pub(super) fn round(&self) -> Round {
-        let now = Instant::now();
-        let mut state = lock(&self.state);
-        state.lanes.pass(now);
-        let mut requests = Vec::new();
-        while let Some(request) = state.lanes.take(now) {
-            requests.push(request);
-        }
-        let round = Round {
-            requests,
-            service: state.service.clone(),
-            wake: state.lanes.wake(now),
-            is_done: state.stage != Stage::Open && state.lanes.is_empty(),
-        };
-        let settled = state.lanes.settled();
-        drop(state);
-        self.tell(settled);
-        round
-    }
-
-    /// From the courier.
-    pub(super) fn answered(&self, flight: u64, answer: Answer) {
-        let mut state = lock(&self.state);
-        state.lanes.answer(flight, answer, Instant::now());
-        let settled = state.lanes.settled();
-        drop(state);
-        self.tell(settled);
-    }
-
-    /// Returns when there may be something to send.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: a call that nobody heard is kept.
-    pub(super) async fn work(&self) {
-        self.work.notified().await;
-    }
-
-    /// The courier is gone: nothing that is open will be sent.
-    pub(super) fn abandon(&self) {
-        let mut state = lock(&self.state);
-        state.stage = Stage::Over;
-        state.lanes.abandon(&self.interrupted());
-        let settled = state.lanes.settled();
-        drop(state);
-        self.tell(settled);
-        self.settled.close();
-    }
-
     fn interrupted(&self) -> KinesisError {
         KinesisError::Interrupted { stream: Arc::clone(&self.stream) }
-    }
-
-    /// Tells everybody what became of their records. Nothing is locked meanwhile: to tell is to wake, and to wake may be
-    /// to drop.
-    fn tell(&self, settled: Vec<Settled<Kept>>) {
-        if settled.is_empty() {
-            return;
-        }
-        let mut failures = Vec::new();
-        for Settled { record, receipt, attempts, outcome } in settled {
-            let outcome = outcome.map_err(|cause| PublishError::new(record, attempts, cause));
-            failures.extend(receipt.receipt.resolve(outcome));
-        }
-        let mut state = lock(&self.state);
-        let unheard = if state.stage == Stage::Open {
-            state.failures.extend(failures);
-            Vec::new()
-        } else {
-            failures
-        };
-        let upto = state.lanes.open_from();
-        drop(state);
-        self.warn(unheard);
-        self.settled.change(|settled| *settled = (*settled).max(upto));
     }
 
     fn warn(&self, failures: impl IntoIterator<Item = PublishError>) {

@@ -9,13 +9,7 @@ use std::{
 
 use futures::Sink;
 
-use super::{
-    courier,
-    desk::{Desk, Prepared},
-    error::PublishError,
-    receipt::Receipt,
-    stats::PublishStats,
-};
+use super::{courier, desk::Desk, error::PublishError, prepared::Prepared, receipt::Receipt, stats::PublishStats};
 use crate::{
     budget::Grant,
     delivery::Acker,

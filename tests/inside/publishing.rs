@@ -360,13 +360,16 @@ fn a_runtime_that_ends_leaves_nobody_waiting() {
     let first = runtime();
     let sink = first.block_on(async { sink(&Intake::new(|_, _| Fate::Hangs), to()) });
     let mut waiting = Box::pin(sink.publish(Outgoing::new("a", "0")));
+    let mut handle = sink.clone();
     first.block_on(async {
+        send(&mut handle, records("b")).await;
         assert!(poll!(&mut waiting).is_pending());
         sleep(seconds(1)).await;
     });
     drop(first);
     runtime().block_on(async {
         assert_eq!(cause(&waiting.await.unwrap_err()), "interrupted");
+        assert_eq!(cause(&handle.flush().await.unwrap_err()), "interrupted");
         assert_eq!(cause(&sink.publish(Outgoing::new("a", "1")).await.unwrap_err()), "interrupted");
         let mut other = sink.clone();
         assert_eq!(

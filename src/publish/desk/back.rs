@@ -1,0 +1,94 @@
+//! The side of the desk where the courier stands.
+
+use std::{mem, sync::Arc};
+
+use tokio::time::Instant;
+
+use super::{Desk, Kept};
+use crate::{
+    lanes::{Answer, Request, Settled},
+    lock::lock,
+    publish::error::PublishError,
+    service::Service,
+};
+
+/// What the courier is to do next.
+pub(in crate::publish) struct Round {
+    pub(in crate::publish) requests: Vec<Request>,
+    pub(in crate::publish) service: Option<Arc<dyn Service>>,
+    pub(in crate::publish) wake: Option<Instant>,
+    /// Nothing is left, and nothing will come.
+    pub(in crate::publish) is_done: bool,
+}
+
+impl Desk {
+    /// To the courier: what is to be done now, and when to look again.
+    pub(in crate::publish) fn round(&self) -> Round {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        state.lanes.pass(now);
+        let mut requests = Vec::new();
+        while let Some(request) = state.lanes.take(now) {
+            requests.push(request);
+        }
+        let round = Round {
+            requests,
+            service: state.service.clone(),
+            wake: state.lanes.wake(now),
+            is_done: state.is_closed && state.lanes.is_empty(),
+        };
+        let settled = state.lanes.settled();
+        drop(state);
+        self.tell(settled);
+        round
+    }
+
+    /// From the courier.
+    pub(in crate::publish) fn answered(&self, flight: u64, answer: Answer) {
+        let mut state = lock(&self.state);
+        state.lanes.answer(flight, answer, Instant::now());
+        let settled = state.lanes.settled();
+        drop(state);
+        self.tell(settled);
+    }
+
+    /// Returns when there may be something to send.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: a call that nobody heard is kept.
+    pub(in crate::publish) async fn work(&self) {
+        self.work.notified().await;
+    }
+
+    /// The courier is gone: nothing that is open will be sent.
+    pub(in crate::publish) fn abandon(&self) {
+        let mut state = lock(&self.state);
+        state.is_over = true;
+        state.lanes.abandon(&self.interrupted());
+        let settled = state.lanes.settled();
+        drop(state);
+        self.tell(settled);
+        self.settled.close();
+    }
+
+    /// Tells everybody what became of their records. Nothing is locked meanwhile: to tell is to wake, and to wake may be
+    /// to drop.
+    fn tell(&self, settled: Vec<Settled<Kept>>) {
+        if settled.is_empty() {
+            return;
+        }
+        let mut failures = Vec::new();
+        for Settled { record, receipt, attempts, outcome } in settled {
+            let outcome = outcome.map_err(|cause| PublishError::new(record, attempts, cause));
+            failures.extend(receipt.receipt.resolve(outcome));
+        }
+        let mut state = lock(&self.state);
+        let unheard = if state.is_closed { mem::take(&mut failures) } else { Vec::new() };
+        state.failures.extend(failures);
+        let upto = state.lanes.open_from();
+        drop(state);
+        self.warn(unheard);
+        self.settled.change(|settled| *settled = (*settled).max(upto));
+    }
+}
