@@ -14,6 +14,8 @@ mod encode;
 mod encode;
 
 pub(crate) use self::encode::Format;
+#[cfg(all(test, feature = "kpl"))]
+pub(crate) use self::encode::decode;
 
 const MAGIC: &[u8] = b"\xf3\x89\x9a\xc2";
 

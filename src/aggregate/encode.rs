@@ -66,6 +66,13 @@ impl<'a> Format<'a> {
     }
 }
 
+/// The data of the user records, for tests; none if it is no aggregate.
+#[cfg(test)]
+pub(crate) fn decode(blob: &Bytes) -> Option<Vec<Bytes>> {
+    let message = super::is_aggregated(blob).then(|| &blob[MAGIC.len()..blob.len() - TRAILER])?;
+    Some(AggregatedRecord::decode(message).ok()?.records.into_iter().map(|record| record.data).collect())
+}
+
 /// The size of a field with a one-byte tag and so many bytes of content.
 fn field(content: usize) -> usize {
     1 + encoded_len_varint(content as u64) + content

@@ -481,7 +481,7 @@ impl Model {
     }
 
     fn play(&mut self, entries: &[Entry], fault: &Fault) -> Answer {
-        if entries.iter().any(|entry| entry.data.starts_with(b"!")) {
+        if entries.iter().flat_map(payloads).any(|payload| payload.starts_with(b"!")) {
             return Err(failure(FailureKind::Rejected));
         }
         let (mask, kind) = match fault {
@@ -493,7 +493,7 @@ impl Model {
             if *fails {
                 return Err(failure(kind));
             }
-            self.stream.entry(entry.partition_key.clone()).or_default().push(number(entry));
+            self.stream.entry(entry.partition_key.clone()).or_default().extend(payloads(entry).iter().map(number));
             Ok(Put { shard: "shard".into(), sequence_number: "1".into() })
         });
         let results = results.collect();
@@ -536,8 +536,17 @@ impl Model {
     }
 }
 
-fn number(entry: &Entry) -> usize {
-    let text = String::from_utf8_lossy(&entry.data);
+/// The payloads of the records in an entry.
+fn payloads(entry: &Entry) -> Vec<Bytes> {
+    #[cfg(feature = "kpl")]
+    if let Some(payloads) = crate::aggregate::decode(&entry.data) {
+        return payloads;
+    }
+    vec![entry.data.clone()]
+}
+
+fn number(payload: &Bytes) -> usize {
+    let text = String::from_utf8_lossy(payload);
     text.split(':').next().unwrap().parse().unwrap()
 }
 
@@ -547,16 +556,17 @@ proptest! {
     // P3
     #[test]
     fn every_record_settles_once_and_is_in_the_stream_in_the_order_of_its_key_if_it_was_said_to_be_stored(
-        is_relaxed in any::<bool>(),
+        (is_relaxed, aggregates) in (any::<bool>(), any::<bool>()),
         request_records in 1..8_usize,
-        request_bytes in 20..200_usize,
+        request_bytes in prop_oneof![20..200_usize, 200..2_000_usize],
         requests in 1..4_usize,
         attempts in prop_oneof![Just(u32::MAX), 1..4_u32],
         steps in vec(step(), 0..120),
     ) {
         let order = if is_relaxed { PublishOrder::Relaxed } else { PublishOrder::ByKey };
         let timeout = millis(1_500);
-        let rules = Rules { order, request_records, request_bytes, requests, timeout, attempts, ..rules() };
+        let aggregate = (aggregates && !is_relaxed && cfg!(feature = "kpl")).then_some(1_024);
+        let rules = Rules { order, request_records, request_bytes, requests, timeout, attempts, aggregate, ..rules() };
         let mut model = Model::new(rules);
         for step in steps {
             model.act(step)?;
