@@ -49,7 +49,7 @@ impl Outgoing {
     /// Sends the record to the shard that owns this hash, instead of the one that owns the MD5 of the partition key: for
     /// one shard of each, say, or to spread a key. Every 128-bit number is one, so there is nothing to be refused.
     ///
-    /// Order goes by the partition key all the same: a sink in [`PublishOrder::ByKey`](crate::PublishOrder::ByKey) has one
+    /// Order goes by the partition key all the same: a sink in [`PublishOrder::ByKey`] has one
     /// record of a *partition key* under way, whatever the hash keys are.
     ///
     /// ```
