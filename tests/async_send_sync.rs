@@ -3,20 +3,14 @@
 use std::{error::Error, fmt::Debug, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt, stream::FusedStream};
+use futures::{Sink, Stream, TryStreamExt, stream::FusedStream};
 use kinesis_stream::{
     Acker, Action, Batch, Batches, BufferBy, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery,
     DeliveryStreamExt, DynamoDbLeaseStore, EmbeddedLeaseStore, ErrorClass, FailureKind, Headers, Held, KinesisBroker,
     KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop,
-    OpenShard, Outgoing, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState,
-    ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write,
-    commit_all,
-use futures::{Sink, Stream};
-    Acker, Action, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery, ErrorClass, FailureKind,
-    Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
-    LeaseToken, MemoryLeaseStore, OnDrop, OpenShard, Outgoing, PublishError, PublishOrder, PublishSink, PublishStats,
-    PublishTo, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats,
-    StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
+    OpenShard, Outgoing, PublishError, PublishOrder, PublishSink, PublishStats, PublishTo, Published, Publisher,
+    Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats, StatsHandle, StoreError,
+    Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
 };
 
 fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
