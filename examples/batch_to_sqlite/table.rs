@@ -1,0 +1,75 @@
+//! The table that the records go to.
+
+use std::path::Path;
+
+use kinesis_stream::Batch;
+use rusqlite::{Connection, Result};
+
+/// `id` grows with every row, so it tells the order in which they came. The rows of `transactions` say how many records each
+/// transaction held and how many of them were new; being part of it, they are as true as the rest.
+const SCHEMA: &str = "
+    PRAGMA synchronous = FULL; -- what is committed is on the disk, before Kinesis hears of it
+    CREATE TABLE IF NOT EXISTS quakes (
+        id INTEGER PRIMARY KEY,
+        shard TEXT NOT NULL,
+        sequence_number TEXT NOT NULL,
+        key TEXT NOT NULL,
+        event BLOB NOT NULL,
+        UNIQUE (shard, sequence_number)
+    );
+    CREATE TABLE IF NOT EXISTS transactions (records INTEGER NOT NULL, inserted INTEGER NOT NULL);";
+
+/// A record that is there already is left alone.
+const INSERT: &str = "
+    INSERT INTO quakes (shard, sequence_number, key, event) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (shard, sequence_number) DO NOTHING";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Table(Connection);
+
+/// A record, as far as it has to be told from others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Row {
+    pub(crate) shard: String,
+    pub(crate) sequence_number: String,
+    pub(crate) key: String,
+}
+
+impl Table {
+    /// Opens the database, and makes the table if it is missing. What a killed process left half done is undone.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let connection = Connection::open(path)?;
+        connection.execute_batch(SCHEMA)?;
+        Ok(Self(connection))
+    }
+
+    /// Inserts a batch in one transaction, and tells how many of its records are new.
+    pub(crate) fn insert(&mut self, batch: &Batch) -> Result<usize> {
+        let transaction = self.0.transaction()?;
+        let mut insert = transaction.prepare(INSERT)?;
+        let mut inserted = 0;
+        for quake in batch {
+            let (shard, sequence_number) = (quake.shard().as_str(), quake.sequence_number().as_str());
+            let (key, event) = (quake.partition_key().unwrap_or_default(), quake.payload().as_ref());
+            inserted += insert.execute((shard, sequence_number, key, event))?;
+        }
+        drop(insert);
+        transaction.execute("INSERT INTO transactions VALUES (?1, ?2)", (batch.len(), inserted))?;
+        transaction.commit()?;
+        Ok(inserted)
+    }
+
+    /// All rows, in the order in which they came.
+    pub(crate) fn rows(&self) -> Result<Vec<Row>> {
+        let mut select = self.0.prepare("SELECT shard, sequence_number, key FROM quakes ORDER BY id")?;
+        let rows = select
+            .query_map((), |row| Ok(Row { shard: row.get(0)?, sequence_number: row.get(1)?, key: row.get(2)? }))?;
+        rows.collect()
+    }
+
+    /// How many records were in a batch though they were in the table already.
+    pub(crate) fn came_again(&self) -> Result<usize> {
+        self.0.query_row("SELECT COALESCE(SUM(records - inserted), 0) FROM transactions", (), |row| row.get(0))
+    }
+}
