@@ -154,7 +154,7 @@ impl Service {
         let time = event["time"].as_u64().unwrap_or_default();
         sleep(Duration::from_millis(1 + time / 10 % 10)).await;
         self.running.fetch_sub(1, Ordering::Relaxed);
-        if time % 53 == 0 && attempt == 1 {
+        if time.is_multiple_of(53) && attempt == 1 {
             return Err(Busy);
         }
         let place = event["place"].as_str().unwrap_or_default();
@@ -168,15 +168,15 @@ impl Service {
 
 /// Publishes every event, one after the other, which is what gives a key its order. Says where they are.
 async fn publish(publisher: &Publisher, stream: &str) -> Result<ByKey, Failure> {
-    let mut published = ByKey::new();
+    let mut by_key = ByKey::new();
     for (_, event) in earthquakes::by_network() {
         let json: Value = serde_json::from_str(event)?;
         let key =
             format!("{:.0} {:.0}", json["lat"].as_f64().unwrap_or_default(), json["lon"].as_f64().unwrap_or_default());
         let stored = publisher.publish(stream, Outgoing::new(key.clone(), event)).await?;
-        published.entry(key).or_default().push((stored.shard().clone(), stored.sequence_number().clone()));
+        by_key.entry(key).or_default().push((stored.shard().clone(), stored.sequence_number().clone()));
     }
-    Ok(published)
+    Ok(by_key)
 }
 
 /// Whether the rows of each key are what was published, in its order. Records of others are left out.

@@ -67,18 +67,18 @@ async fn run(options: Options) -> Result<(), Failure> {
     // A consumer is a name, and a store may hold the leases of many. Two programs would do the same with a store that both
     // can reach.
     let leases = MemoryLeaseStore::new();
-    let archiver = broker(endpoint.as_deref()).consumer("archive").lease_store(leases.clone()).connect().await?;
-    let alerter = broker(endpoint.as_deref()).consumer("alerts").lease_store(leases).connect().await?;
-    let published = publish(&archiver.publisher(), name).await?;
+    let archive_broker = broker(endpoint.as_deref()).consumer("archive").lease_store(leases.clone()).connect().await?;
+    let alerts_broker = broker(endpoint.as_deref()).consumer("alerts").lease_store(leases).connect().await?;
+    let published = publish(&archive_broker.publisher(), name).await?;
 
     // `stop_at_tip` ends both when they have read everything; a service leaves that out.
     let quakes = KinesisStream::new(name).initial_position(KinesisPosition::horizon()).stop_at_tip();
     let file = env::temp_dir().join(format!("earthquakes-{}.ndjson", process::id()));
-    let archive = archive(archiver.subscribe(quakes.clone()).await?, file.clone());
-    let alerts = alert(alerter.subscribe(quakes).await?, options.strong);
+    let archive = archive(archive_broker.subscribe(quakes.clone()).await?, file.clone());
+    let alerts = alert(alerts_broker.subscribe(quakes).await?, options.strong);
     let (archived, looked_at) = future::try_join(archive, alerts).await?;
-    archiver.shutdown().await;
-    alerter.shutdown().await;
+    archive_broker.shutdown().await;
+    alerts_broker.shutdown().await;
 
     let lines = fs::read_to_string(&file)?.lines().count();
     fs::remove_file(file)?;
@@ -150,12 +150,12 @@ fn place(delivery: &Delivery) -> Place {
 
 /// Publishes every event, with its seismic network as the key. Says where each one is.
 async fn publish(publisher: &Publisher, stream: &str) -> Result<HashMap<Place, &'static str>, KinesisError> {
-    let mut published = HashMap::new();
+    let mut events = HashMap::new();
     for (network, event) in earthquakes::by_network() {
         let stored = publisher.publish(stream, Outgoing::new(network, event)).await?;
-        published.insert((stored.shard().clone(), stored.sequence_number().clone()), event);
+        events.insert((stored.shard().clone(), stored.sequence_number().clone()), event);
     }
-    Ok(published)
+    Ok(events)
 }
 
 /// Whether each published record was seen, once. Records of others are left out.

@@ -139,12 +139,12 @@ async fn publish(
     stream: &str,
     events: impl Iterator<Item = (&str, &'static str)>,
 ) -> Result<HashSet<Place>, KinesisError> {
-    let mut published = HashSet::new();
+    let mut places = HashSet::new();
     for (network, event) in events {
         let stored = publisher.publish(stream, Outgoing::new(network, event)).await?;
-        published.insert((stored.shard().clone(), stored.sequence_number().clone()));
+        places.insert((stored.shard().clone(), stored.sequence_number().clone()));
     }
-    Ok(published)
+    Ok(places)
 }
 
 /// Region and credentials come from the environment and the profile, unless the endpoint is a local one.

@@ -1,7 +1,7 @@
 //! Batches into a SQLite table, where each record has its effect exactly once, also if the consumer is killed on the way.
 //!
-//! `cargo run --features embedded --example batch_to_sqlite -- --kill-after 300` proves it: 1,707 earthquakes go into a
-//! stream, the consumer is a process of its own and is killed with `SIGKILL` whenever it has inserted 300 rows, and in the
+//! `cargo run --features embedded --example batch_to_sqlite -- --kill-after 100` proves it: 1,707 earthquakes go into a
+//! stream, the consumer is a process of its own and is killed with `SIGKILL` whenever it has inserted 100 rows, and in the
 //! end every record is in the table once, in the order of its key. Without `--kill-after` the consumer runs in this
 //! process, undisturbed.
 //!
@@ -127,8 +127,8 @@ async fn run(mut options: Options) -> Result<(), Failure> {
 async fn publish(publisher: &Publisher, stream: &str) -> Result<Vec<Row>, KinesisError> {
     let mut rows = Vec::new();
     for (network, event) in earthquakes::by_network() {
-        let published = publisher.publish(stream, Outgoing::new(network, event)).await?;
-        let (shard, sequence_number) = (published.shard().to_string(), published.sequence_number().to_string());
+        let stored = publisher.publish(stream, Outgoing::new(network, event)).await?;
+        let (shard, sequence_number) = (stored.shard().to_string(), stored.sequence_number().to_string());
         rows.push(Row { shard, sequence_number, key: network.to_owned() });
     }
     Ok(rows)
@@ -138,7 +138,9 @@ async fn publish(publisher: &Publisher, stream: &str) -> Result<Vec<Row>, Kinesi
 fn check(published: Vec<Row>, mut rows: Vec<Row>) -> Result<(), Failure> {
     let by_key = |rows: Vec<Row>| {
         let mut keys: BTreeMap<String, Vec<Row>> = BTreeMap::new();
-        rows.into_iter().for_each(|row| keys.entry(row.key.clone()).or_default().push(row));
+        for row in rows {
+            keys.entry(row.key.clone()).or_default().push(row);
+        }
         keys
     };
     let ours: HashSet<Row> = published.iter().cloned().collect();
