@@ -16,25 +16,18 @@
 //!
 //! CPU time, user's and system's, is that of this process alone. It is read as the table of `read`.
 
-use std::{error::Error, io, iter, time::Duration};
+use std::{io, iter};
 
-use aws_sdk_kinesis::{
-    Client,
-    config::{BehaviorVersion, Config, Credentials, Region, SharedCredentialsProvider, retry::RetryConfig},
-    primitives::Blob,
-    types::PutRecordsRequestEntry,
-};
-use aws_types::SdkConfig;
+use aws_sdk_kinesis::{Client, primitives::Blob, types::PutRecordsRequestEntry};
 use bytes::Bytes;
 use clap::{Parser, ValueEnum};
 use kinesis_stream::{ConnectedKinesisBroker, prelude::*};
 use kinesis_stream_support::canned::{self, Canned, Process};
-use rustix::time::{ClockId, clock_gettime};
-use tokio::{runtime, time::Instant};
+use tokio::runtime;
 
-type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+use self::cost::{Cost, Result, STREAM, clients, print_table};
 
-const STREAM: &str = "bench";
+mod cost;
 
 /// What the sink does by default, done by hand.
 const RECORDS_A_CALL: usize = 500;
@@ -103,46 +96,8 @@ async fn compare(options: &Options, record_bytes: usize) -> Result<()> {
         }
     }
     println!("\n{records} records of {record_bytes} B:");
-    println!("         CPU a record, ns     records a second     CPU, to the bare loop's");
-    println!("           least   median       most    median       least   median");
-    for (way, measured) in iter::zip(&ways, &costs) {
-        print(*way, records, measured, &costs[0]);
-    }
+    print_table(&ways, &costs, records);
     Ok(())
-}
-
-fn print(way: Way, records: u32, costs: &[Cost], bare: &[Cost]) {
-    let [least, cpu] = ranked(costs.iter().map(|cost| nanos(cost.cpu / records)));
-    let [fastest, wall] = ranked(costs.iter().map(|cost| nanos(cost.wall / records)));
-    let [of_bare, _] = ranked(bare.iter().map(|cost| nanos(cost.cpu / records)));
-    let [_, ratio] = ranked(iter::zip(costs, bare).map(|(cost, bare)| cost.cpu.div_duration_f64(bare.cpu)));
-    let way = format!("{way:?}").to_lowercase();
-    let (most, per_second) = (1e9 / fastest, 1e9 / wall);
-    let least_ratio = least / of_bare;
-    println!("{way:8}{least:8.0} {cpu:8.0} {most:10.0} {per_second:9.0} {least_ratio:11.2} {ratio:8.2}");
-}
-
-/// The least and the median.
-fn ranked(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    [values[0], values[values.len() / 2]]
-}
-
-fn nanos(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e9
-}
-
-/// What a run cost.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    wall: Duration,
-    cpu: Duration,
-}
-
-/// The CPU time of this process, the user's and the system's.
-fn cpu_time() -> Result<Duration> {
-    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 
 /// The endpoint, a client of either kind, and what is put.
@@ -158,20 +113,12 @@ struct Ground {
 impl Ground {
     async fn start(records: u32, record_bytes: usize) -> Result<Self> {
         let process = Canned::default().spawn()?;
-        let keys = Credentials::new("test", "test", None, None, "bench");
-        let config = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .endpoint_url(process.endpoint())
-            .region(Region::from_static("us-east-1"))
-            .credentials_provider(SharedCredentialsProvider::new(keys))
-            .build();
-        let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
-        let broker = KinesisBroker::from_config(config).connect().await?;
+        let (client, broker) = clients(&process).await?;
         Ok(Self {
             records,
             payload: vec![7; record_bytes].into(),
             keys: (0..KEYS).map(|key| format!("key-{key:06}")).collect(),
-            client: Client::from_conf(once),
+            client,
             broker,
             _process: process,
         })
@@ -187,14 +134,15 @@ impl Ground {
     }
 
     async fn measure(&self, way: Way) -> Result<Cost> {
-        let (started, spent) = (Instant::now(), cpu_time()?);
-        let put = match way {
-            Way::Bare => self.bare().await?,
-            Way::Sink => self.sink(PublishOrder::ByKey).await?,
-            Way::Relaxed => self.sink(PublishOrder::Relaxed).await?,
-            Way::Each => self.each().await?,
+        let run = async {
+            match way {
+                Way::Bare => self.bare().await,
+                Way::Sink => self.sink(PublishOrder::ByKey).await,
+                Way::Relaxed => self.sink(PublishOrder::Relaxed).await,
+                Way::Each => self.each().await,
+            }
         };
-        let cost = Cost { wall: started.elapsed(), cpu: cpu_time()?.saturating_sub(spent) };
+        let (cost, put) = Cost::of(run).await?;
         if put == u64::from(self.records) {
             Ok(cost)
         } else {

@@ -24,24 +24,18 @@
 //! It is no criterion bench, because criterion measures one thing after another by the wall clock, and what is asked
 //! here is the CPU time of whole runs, taken in turns.
 
-use std::{error::Error, io, iter, time::Duration};
+use std::{io, iter};
 
-use aws_sdk_kinesis::{
-    Client,
-    config::{BehaviorVersion, Config, Credentials, Region, SharedCredentialsProvider, retry::RetryConfig},
-    types::ShardIteratorType,
-};
-use aws_types::SdkConfig;
+use aws_sdk_kinesis::{Client, types::ShardIteratorType};
 use clap::{Parser, ValueEnum};
 use futures::future::try_join_all;
 use kinesis_stream::{ConnectedKinesisBroker, prelude::*};
 use kinesis_stream_support::canned::{self, Canned, Process};
-use rustix::time::{ClockId, clock_gettime};
-use tokio::{runtime, time::Instant};
+use tokio::runtime;
 
-type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+use self::cost::{Cost, Result, STREAM, clients, print_table};
 
-const STREAM: &str = "bench";
+mod cost;
 
 /// Commits that wait for the store at the same time.
 const COMMITS: usize = 64;
@@ -109,46 +103,8 @@ async fn compare(options: &Options, record_bytes: usize) -> Result<()> {
         }
     }
     println!("\n{shards} shards, {record_bytes} B a record, {records_per_page} records a page, {pages} pages a shard:");
-    println!("         CPU a record, ns     records a second     CPU, to the bare loop's");
-    println!("           least   median       most    median       least   median");
-    for (way, measured) in iter::zip(&ways, &costs) {
-        print(*way, ground.records(), measured, &costs[0]);
-    }
+    print_table(&ways, &costs, ground.records());
     Ok(())
-}
-
-fn print(way: Way, records: u32, costs: &[Cost], bare: &[Cost]) {
-    let [least, cpu] = ranked(costs.iter().map(|cost| nanos(cost.cpu / records)));
-    let [fastest, wall] = ranked(costs.iter().map(|cost| nanos(cost.wall / records)));
-    let [of_bare, _] = ranked(bare.iter().map(|cost| nanos(cost.cpu / records)));
-    let [_, ratio] = ranked(iter::zip(costs, bare).map(|(cost, bare)| cost.cpu.div_duration_f64(bare.cpu)));
-    let way = format!("{way:?}").to_lowercase();
-    let (most, per_second) = (1e9 / fastest, 1e9 / wall);
-    let least_ratio = least / of_bare;
-    println!("{way:8}{least:8.0} {cpu:8.0} {most:10.0} {per_second:9.0} {least_ratio:11.2} {ratio:8.2}");
-}
-
-/// The least and the median.
-fn ranked(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    [values[0], values[values.len() / 2]]
-}
-
-fn nanos(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e9
-}
-
-/// What a run cost.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    wall: Duration,
-    cpu: Duration,
-}
-
-/// The CPU time of this process, the user's and the system's.
-fn cpu_time() -> Result<Duration> {
-    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 
 /// The endpoint, and a client of either kind, with its connections open after the first round.
@@ -162,16 +118,8 @@ struct Ground {
 impl Ground {
     async fn start(canned: Canned) -> Result<Self> {
         let process = canned.spawn()?;
-        let keys = Credentials::new("test", "test", None, None, "bench");
-        let config = SdkConfig::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .endpoint_url(process.endpoint())
-            .region(Region::from_static("us-east-1"))
-            .credentials_provider(SharedCredentialsProvider::new(keys))
-            .build();
-        let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
-        let broker = KinesisBroker::from_config(config).connect().await?;
-        Ok(Self { canned, client: Client::from_conf(once), broker, _process: process })
+        let (client, broker) = clients(&process).await?;
+        Ok(Self { canned, client, broker, _process: process })
     }
 
     /// How many records there are to read.
@@ -181,13 +129,14 @@ impl Ground {
     }
 
     async fn measure(&self, way: Way) -> Result<Cost> {
-        let (started, spent) = (Instant::now(), cpu_time()?);
-        let read = match way {
-            Way::Bare => self.bare().await?,
-            Way::Ack => self.subscribed(ack).await?,
-            Way::Commit => self.subscribed(commit).await?,
+        let run = async {
+            match way {
+                Way::Bare => self.bare().await,
+                Way::Ack => self.subscribed(ack).await,
+                Way::Commit => self.subscribed(commit).await,
+            }
         };
-        let cost = Cost { wall: started.elapsed(), cpu: cpu_time()?.saturating_sub(spent) };
+        let (cost, read) = Cost::of(run).await?;
         if read == self.records() {
             Ok(cost)
         } else {
