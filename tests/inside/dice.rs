@@ -13,6 +13,10 @@ impl Dice {
         (z ^ (z >> 31)) % sides
     }
 
+    pub(super) fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+
     pub(super) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.roll(len as u64)).unwrap()
     }

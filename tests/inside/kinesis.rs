@@ -6,8 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::{Duration, Instant};
+use tokio::time::Duration;
 
+use super::clock::Clock;
 use crate::{
     failure::FailureKind,
     id::{SequenceNumber, ShardId},
@@ -26,7 +27,7 @@ type Answer<T> = Result<T, FailureKind>;
 /// The stream. All instances of a test share it.
 #[derive(Debug)]
 pub(crate) struct Kinesis {
-    start: Instant,
+    clock: Clock,
     state: Mutex<State>,
 }
 
@@ -79,6 +80,11 @@ pub(crate) enum OnTrimmed {
 
 impl Kinesis {
     pub(crate) fn new(shards: &[&str]) -> Self {
+        Self::under(Clock::of_the_runtime(), shards)
+    }
+
+    /// As [`new`](Self::new), with a time of its own.
+    pub(crate) fn under(clock: Clock, shards: &[&str]) -> Self {
         let shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
         let state = State {
             exists: true,
@@ -93,7 +99,7 @@ impl Kinesis {
             shards,
             written: Vec::new(),
         };
-        Self { start: Instant::now(), state: Mutex::new(state) }
+        Self { clock, state: Mutex::new(state) }
     }
 
     /// Puts records that are named after their shard and place, as in `a0`, `a1`: the name is the payload and the
@@ -224,7 +230,7 @@ impl Kinesis {
 
     /// The service's time in Unix milliseconds.
     pub(crate) fn millis(&self) -> i64 {
-        EPOCH + i64::try_from(self.start.elapsed().as_millis()).unwrap()
+        EPOCH + i64::try_from(self.clock.millis()).unwrap()
     }
 
     /// As the `Date` of an answer tells it: in whole seconds.

@@ -6,18 +6,26 @@
 //!   faults and with a log of its calls,
 //! - [`intake`]: a service that takes records, as a test has it,
 //! - [`ground`]: instances, and short words for what tests do with them,
-//! - [`fleet`]: three instances in every kind of trouble, one run for each seed of its [`dice`] (`SEEDS=0..1000`),
+//! - [`storm`] and [`fleet`]: instances in every kind of trouble, one run for each seed of their [`dice`]. In a storm they
+//!   share a clock, in a fleet each has a time of its own and the table is at the end of a [`line`]. Both have a [`worker`]
+//!   for each instance, a [`river`] and other [`trouble`], and a [`world`] that sees all and says what has to hold,
 //! - the rest: one file for each area of promises.
 //!
 //! It is part of the crate, in tests only, because it stands in for private traits.
 
+mod clock;
 mod dice;
 mod ground;
 mod intake;
 mod kinesis;
+mod line;
+mod river;
 mod script;
+mod seeds;
 mod table;
+mod trouble;
 mod wire;
+mod worker;
 mod world;
 
 mod batches;

@@ -144,7 +144,8 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
         }
     }
 
-    fn enter(&self, op: Op, shard: Option<ShardId>, what: String) -> Option<Fault<E>> {
+    /// Notes a call, and says what goes wrong with it.
+    pub(crate) fn enter(&self, op: Op, shard: Option<ShardId>, what: String) -> Option<Fault<E>> {
         let mut state = lock(&self.state);
         let applies = |rule: &Rule<Op>| {
             rule.times > 0 && rule.op.is_none_or(|named| named == op) && (rule.shard.is_none() || rule.shard == shard)

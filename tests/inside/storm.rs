@@ -5,136 +5,38 @@
 //! `KINESIS_STREAM_SEEDS=7` plays one seed, `KINESIS_STREAM_SEEDS=0..10000` a range.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    env, fmt,
-    ops::Range,
+    fmt,
     sync::{Arc, Mutex},
-    thread,
 };
 
-use futures::StreamExt;
 use tokio::{
     runtime::Builder,
     task::JoinHandle,
-    time::{Duration, Instant, sleep, timeout},
+    time::{Duration, Instant, sleep},
 };
 
 use super::{
+    clock::Clock,
+    dice::Dice,
     ground::{Ground, Instance, horizon, millis, seconds},
-    kinesis::OnTrimmed,
+    river::River,
     script::{Fault, Rule},
-    table::Ask,
-    wire::Op,
-    world::{Counts, Watched, World, which},
+    seeds::{Names, seeds},
+    trouble::trouble,
+    worker::Worker,
+    world::{Counts, Watched, World},
 };
-use crate::{
-    close::Closer,
-    delivery::Delivery,
-    error::{ErrorClass, KinesisError},
-    failure::{FailureKind, StoreError},
-    lock::lock,
-    subscription::Subscription,
-};
+use crate::{close::Closer, lock::lock};
 
 const SHARDS: [&str; 3] = ["a.", "b.", "c."];
 const KEYS: usize = 12;
 const STEPS: usize = 80;
 
+const SEEDS: &str = "KINESIS_STREAM_SEEDS";
+
 /// Nothing stands still for longer once nothing fails and nobody gives records back any more: a lease runs out, a reader
 /// that gave up drains and is replaced, a record that was given back often comes once more.
 const CALM: Duration = Duration::from_mins(2);
-
-/// A generator of numbers that look random (splitmix64).
-#[derive(Clone, Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-
-    fn one_in(&mut self, sides: u64) -> bool {
-        self.roll(sides) == 0
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.roll(len as u64)).unwrap()
-    }
-
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.index(of.len())]
-    }
-}
-
-/// Settles what comes, in its own way.
-struct Worker {
-    dice: Dice,
-    world: Arc<Mutex<World>>,
-    start: Instant,
-    /// It never gives anything back.
-    keen: bool,
-}
-
-impl Worker {
-    async fn work(mut self, mut subscription: Subscription) {
-        let mut held: Vec<Delivery> = Vec::new();
-        loop {
-            match timeout(seconds(5), subscription.next()).await {
-                Ok(None) => return,
-                Ok(Some(Ok(delivery))) => {
-                    let (record, at) = (record(&delivery), self.start.elapsed().as_millis());
-                    lock(&self.world).delivered(&record, delivery.epoch(), delivery.attempt(), at);
-                    held.push(delivery);
-                }
-                Ok(Some(Err(error))) => self.check(&error),
-                Err(_) => {}
-            }
-            while !held.is_empty() && (held.len() > 8 || !self.dice.one_in(3)) {
-                let delivery = held.remove(self.dice.index(held.len()));
-                self.settle(delivery).await;
-            }
-            let pause = self.dice.roll(4) * self.dice.roll(200);
-            sleep(millis(pause)).await;
-        }
-    }
-
-    fn check(&self, error: &KinesisError) {
-        let gone = matches!(error, KinesisError::ShardGone { .. } | KinesisError::StreamRecreated { .. });
-        if gone || error.class() != ErrorClass::Transient {
-            lock(&self.world).violation(error.to_string());
-        }
-    }
-
-    async fn settle(&mut self, delivery: Delivery) {
-        let (record, epoch) = (record(&delivery), delivery.epoch());
-        match self.dice.roll(10) {
-            n @ 0..2 if !self.keen && !lock(&self.world).is_calm => {
-                lock(&self.world).given_back(&record, epoch);
-                if n == 0 { delivery.nack() } else { drop(delivery) }
-            }
-            2 => {
-                lock(&self.world).settled(&record, epoch);
-                drop(delivery.commit().await);
-            }
-            3 => {
-                lock(&self.world).settled(&record, epoch);
-                drop(tokio::spawn(delivery.commit()));
-            }
-            _ => {
-                lock(&self.world).settled(&record, epoch);
-                delivery.ack();
-            }
-        }
-    }
-}
-
-fn record(delivery: &Delivery) -> super::world::Which {
-    which(delivery.shard(), delivery.sequence_number().as_str())
-}
 
 struct Member {
     instance: Instance,
@@ -144,42 +46,21 @@ struct Member {
 
 struct Storm {
     ground: Ground,
+    river: River,
     world: Arc<Mutex<World>>,
     dice: Dice,
     members: Vec<Member>,
     born: usize,
-    /// Shards that listings have hidden.
-    hidden: BTreeSet<String>,
-    trimmed: BTreeMap<String, usize>,
-    /// Shards whose end was seen to be stored, and those that are gone.
-    finished: BTreeMap<String, Instant>,
-    forgotten: BTreeSet<String>,
     start: Instant,
 }
 
 impl Storm {
     async fn begin(seed: u64) -> Self {
-        let world = Arc::new(Mutex::new(World::new(&SHARDS, KEYS)));
+        let (clock, mut dice) = (Clock::of_the_runtime(), Dice(seed));
+        let world = Arc::new(Mutex::new(World::new(clock.clone(), &SHARDS, KEYS)));
         let ground = Ground::on(&SHARDS, Watched::new(&world));
-        let mut storm = Self {
-            ground,
-            world,
-            dice: Dice(seed),
-            members: Vec::new(),
-            born: 0,
-            hidden: BTreeSet::new(),
-            trimmed: BTreeMap::new(),
-            finished: BTreeMap::new(),
-            forgotten: BTreeSet::new(),
-            start: Instant::now(),
-        };
-        let kinesis = &storm.ground.kinesis;
-        kinesis.list_by(1 + storm.dice.index(8));
-        kinesis.iterators_live(*storm.dice.one(&[millis(900), seconds(4), seconds(300)]));
-        kinesis.keeps(Duration::from_hours(24), *storm.dice.one(&[OnTrimmed::Reject, OnTrimmed::Land]));
-        if storm.dice.one_in(2) {
-            kinesis.name_children();
-        }
+        let river = River::new(&ground.kinesis, &world, clock, &mut dice);
+        let mut storm = Self { ground, river, world, dice, members: Vec::new(), born: 0, start: Instant::now() };
         for _ in 0..=storm.dice.index(3) {
             storm.join().await;
         }
@@ -188,10 +69,7 @@ impl Storm {
 
     async fn join(&mut self) {
         self.born += 1;
-        // A first listing that lacks a shard of which there is no row either is beyond recognition.
-        for shard in self.hidden.iter().filter(|shard| !lock(&self.world).is_known(shard)) {
-            self.ground.kinesis.show(shard);
-        }
+        self.river.show_unread();
         let instance = self.ground.instance(&format!("i{}", self.born));
         let stream = horizon()
             .read_limit(1 + u32::try_from(self.dice.roll(20)).unwrap())
@@ -201,96 +79,12 @@ impl Storm {
         let worker = Worker {
             dice: Dice(self.dice.roll(u64::MAX)),
             world: Arc::clone(&self.world),
-            start: self.start,
+            line: None,
             keen: self.dice.one_in(3),
+            looks_away: 0,
         };
         let closer = subscription.closer();
         self.members.push(Member { instance, closer, worker: tokio::spawn(worker.work(subscription)) });
-    }
-
-    fn put(&mut self) {
-        for _ in 0..self.dice.index(30) {
-            let shard = lock(&self.world).put(self.dice.index(KEYS));
-            self.ground.kinesis.put(&shard, 1);
-        }
-    }
-
-    fn reshard(&mut self) {
-        let open = lock(&self.world).open_shards();
-        let (parent, other) = (self.dice.one(&open).clone(), self.dice.one(&open).clone());
-        let [low, high] = [0, 1].map(|offset| lock(&self.world).new_shard(offset));
-        if open.len() < 6 && self.dice.one_in(2) {
-            self.ground.kinesis.split(&parent, [&low, &high]);
-            lock(&self.world).reshard(&[parent], &[low.clone(), high]);
-        } else if parent != other {
-            self.ground.kinesis.merge([&parent, &other], &low);
-            lock(&self.world).reshard(&[parent, other], std::slice::from_ref(&low));
-        } else {
-            return;
-        }
-        if self.dice.one_in(2) {
-            self.hide(&low);
-        }
-    }
-
-    /// Listings do not show a shard, once and for less than the time after which it would count as gone.
-    fn hide(&mut self, shard: &str) {
-        if !self.hidden.insert(shard.to_owned()) {
-            return;
-        }
-        self.ground.kinesis.hide(shard);
-        let (kinesis, shard) = (Arc::clone(&self.ground.kinesis), shard.to_owned());
-        let pause = millis(1 + self.dice.roll(9_000));
-        tokio::spawn(async move {
-            sleep(pause).await;
-            kinesis.show(&shard);
-        });
-    }
-
-    /// Records and shards that were read come to the end of their retention.
-    fn trim(&mut self) {
-        let open = lock(&self.world).open_shards();
-        let shard = self.dice.one(&open).clone();
-        let covered = lock(&self.world).covered(&shard);
-        let trimmed = self.trimmed.entry(shard.clone()).or_default();
-        self.ground.kinesis.trim(&shard, covered - *trimmed);
-        *trimmed = covered;
-        let now = Instant::now();
-        for shard in lock(&self.world).finished() {
-            self.finished.entry(shard).or_insert(now);
-        }
-        // The retention is long; listings are late by less.
-        let old = self.finished.iter().filter(|(_, since)| now >= **since + seconds(20));
-        if let Some(oldest) = old.map(|(shard, _)| shard.clone()).find(|shard| self.forgotten.insert(shard.clone())) {
-            self.ground.kinesis.forget(&oldest);
-        }
-    }
-
-    fn break_something(&mut self) {
-        let (times, skip) = (1 + self.dice.index(12), self.dice.index(10));
-        let pause = millis(self.dice.roll(6_000));
-        let instance = &self.members[self.dice.index(self.members.len())].instance;
-        if self.dice.one_in(2) {
-            let op = *self.dice.one(&[Op::GetRecords, Op::GetRecords, Op::GetShardIterator, Op::ListShards]);
-            let kinds = [
-                FailureKind::Throttled,
-                FailureKind::IteratorExpired,
-                FailureKind::Other,
-                FailureKind::Denied,
-                FailureKind::Unreachable,
-            ];
-            let kind = *self.dice.one(&kinds);
-            let late = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
-            let faults =
-                [Fault::Fail(kind), Fault::FailAfter(pause, kind), Fault::Delay(pause), Fault::LoseAnswer(kind), late];
-            instance.wire.script.plan(Rule::on(op).after(skip).times(times), self.dice.one(&faults).clone());
-        } else {
-            let asks = [Ask::Take, Ask::Renew, Ask::Checkpoint, Ask::Release, Ask::Leases, Ask::Delete];
-            let error = StoreError::new("scripted");
-            let faults = [Fault::Fail(error.clone()), Fault::LoseAnswer(error), Fault::Delay(pause), Fault::Hang];
-            let rule = Rule::on(*self.dice.one(&asks)).after(skip).times(times);
-            instance.table.script.plan(rule, self.dice.one(&faults).clone());
-        }
     }
 
     /// An instance dies without a word, is dropped, or is closed, and another one comes.
@@ -312,19 +106,19 @@ impl Storm {
 
     async fn step(&mut self) {
         match self.dice.roll(22) {
-            0..8 => self.put(),
-            8..10 => self.reshard(),
-            10..15 => self.break_something(),
-            15 => self.replace().await,
-            16 => {
-                let open = lock(&self.world).open_shards();
-                let shard = self.dice.one(&open).clone();
-                self.hide(&shard);
+            0..8 => self.river.put(&mut self.dice),
+            8..10 => self.river.reshard(&mut self.dice),
+            10..15 => {
+                let Instance { wire, table, .. } = &self.members[self.dice.index(self.members.len())].instance;
+                trouble(&mut self.dice, &wire.script, &table.script);
             }
-            17..19 => self.trim(),
+            15 => self.replace().await,
+            16 => self.river.hide_any(&mut self.dice),
+            17..19 => self.river.trim(&mut self.dice),
             _ => {}
         }
         sleep(millis(self.dice.roll(3_000))).await;
+        self.river.show_due();
         self.check();
     }
 
@@ -382,38 +176,18 @@ async fn run(seed: u64) -> Outcome {
     Outcome { counts: world.counts, calm, took: storm.start.elapsed(), story: world.story() }
 }
 
-/// Names the seed of a run that fails.
-struct Names(u64);
-
-impl Drop for Names {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            println!("replay with KINESIS_STREAM_SEEDS={}", self.0);
-        }
-    }
-}
-
 /// A runtime of its own for each seed.
 fn play(seed: u64) -> Outcome {
-    let _names = Names(seed);
+    let _names = Names(SEEDS, seed);
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(run(seed))
-}
-
-fn seeds() -> Range<u64> {
-    let Ok(seeds) = env::var("KINESIS_STREAM_SEEDS") else { return 0..25 };
-    let number = |text: &str| text.parse::<u64>().expect("KINESIS_STREAM_SEEDS is a number or a range, as in 0..100");
-    match seeds.split_once("..") {
-        Some((first, end)) => number(first)..number(end),
-        None => number(&seeds)..number(&seeds) + 1,
-    }
 }
 
 // A1, A7, A14, B3, C1, C3, D5, E2, E3, H1 to H6, J3, R8, R13
 #[test]
 fn a_storm_loses_nothing_repeats_only_what_was_not_covered_and_keeps_every_order() {
     let (mut total, mut longest, mut played) = (Counts::default(), Duration::ZERO, 0);
-    for seed in seeds() {
+    for seed in seeds(SEEDS, 25) {
         let outcome = play(seed);
         assert!(outcome.counts.deliveries > 0);
         total = total + outcome.counts;

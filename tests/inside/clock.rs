@@ -1,0 +1,43 @@
+//! The time of the world outside of the instances: that of the stream, and of whoever watches.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::time::Instant;
+
+/// See the module. Clones show the same time.
+#[derive(Clone, Debug)]
+pub(crate) enum Clock {
+    /// That of the one runtime under which everything runs.
+    Runtime(Instant),
+    /// One in milliseconds that a driver moves, while every instance has a runtime and a time of its own.
+    Driven(Arc<AtomicU64>),
+}
+
+impl Clock {
+    pub(crate) fn of_the_runtime() -> Self {
+        Self::Runtime(Instant::now())
+    }
+
+    pub(crate) fn driven() -> Self {
+        Self::Driven(Arc::default())
+    }
+
+    /// Milliseconds since the start.
+    pub(crate) fn millis(&self) -> u64 {
+        match self {
+            Self::Runtime(start) => u64::try_from(start.elapsed().as_millis()).unwrap(),
+            Self::Driven(millis) => millis.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Moves a driven clock.
+    pub(crate) fn advance(&self, by: u64) {
+        match self {
+            Self::Runtime(_) => panic!("the clock of the runtime moves by itself"),
+            Self::Driven(millis) => millis.fetch_add(by, Ordering::Relaxed),
+        };
+    }
+}
