@@ -223,14 +223,15 @@ impl Tenure {
         if !leaves && self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
             return Some(Duty::Renew);
         }
-        if let Mark::Wanted(place) = &self.mark {
-            return Some(Duty::Save(place.clone(), 0));
-        }
         if self.reading == Reading::EndStored {
             return Some(Duty::Release);
         }
+        // Before the mark, which a hand-over may want meanwhile: the row may hold the end already, if its answer was lost.
         if self.is_drained(tracker) {
             return Some(Duty::Save(Checkpoint::ShardEnd, tracker.handed_out()));
+        }
+        if let Mark::Wanted(place) = &self.mark {
+            return Some(Duty::Save(place.clone(), 0));
         }
         let soon = now + GRAIN;
         let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);

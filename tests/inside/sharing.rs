@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     ground::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
-    script::Rule,
+    script::{Fault, Rule},
     table::Ask,
 };
 use crate::{
@@ -192,6 +192,23 @@ async fn a_shard_that_ends_when_it_was_asked_for_is_done_and_no_mark_stays_behin
     let mut counts: Vec<usize> = ground.shares().await.into_values().collect();
     counts.sort_unstable();
     assert_eq!(counts, [1, 2]);
+    drop((a, b));
+}
+
+// A3, D1, H3: nothing of it was ever handed out, so that the place to go on from is still to be stored.
+#[tokio::test(start_paused = true)]
+async fn an_empty_shard_that_is_asked_for_while_its_end_is_being_stored_stays_at_its_end() {
+    let ground = Ground::new(&["a", "b"]);
+    let instance = ground.instance("A");
+    let a = instance.subscribe(horizon()).await;
+    sleep(seconds(4)).await;
+    instance.table.script.plan(Rule::on(Ask::Checkpoint).of("a"), Fault::Delay(millis(2_500)));
+    ground.kinesis.split("a", ["c", "d"]);
+    let b = ground.instance("B").subscribe(horizon()).await;
+    assert_eq!(ground.row("a").await.unwrap().wanted_by.as_deref(), Some("B"));
+    sleep(seconds(20)).await;
+    assert_eq!(instance.table.deeds("a"), ["Take A", "Checkpoint SHARD_END", "Release"]);
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
     drop((a, b));
 }
 
