@@ -134,7 +134,7 @@ impl Fleet {
     /// shards. Every shard then has a place in its row, whoever reads it.
     fn begin_at_the_tip(&mut self) {
         self.join_as("i0".to_owned(), u64::MAX);
-        self.until("the first one has subscribed", |fleet| fleet.members[0].is_open());
+        self.until("the first one has every shard", |fleet| fleet.members[0].holds() == SHARDS.len());
         let throttled = Fault::Fail(FailureKind::Throttled);
         self.members[0].wire.script.plan(Rule::on(Op::GetRecords).always(), throttled);
         self.pass(2_000);
@@ -242,6 +242,9 @@ impl Fleet {
         let world = Arc::clone(&self.world);
         self.members.retain_mut(|member| {
             let stays = !member.has_ended();
+            if !stays {
+                lock(&world).deed(format!("{member:?} has ended"));
+            }
             assert!(stays || lock(&world).is_twin(&member.owner), "{member:?} has ended");
             stays
         });
@@ -370,20 +373,27 @@ impl Fleet {
         let open = world.open_shards().len();
         let richest = shares.iter().map(|(share, _)| *share).max().unwrap_or_default();
         shares.iter().map(|(share, _)| share).sum::<usize>() == open
+            && self.members.iter().zip(&shares).all(|(member, (share, _))| member.holds() == *share)
             && shares.iter().all(|(share, most)| share >= most || richest <= share + 1)
             && world.marks().is_empty()
     }
 
-    /// How long it takes until the shares are even.
+    /// How long it takes until the shares are even, and stay so for longer than a lease of somebody who was stopped may
+    /// still be judged to have run out.
     fn settle(&mut self) -> u64 {
         let begun = self.clock.millis();
-        self.until("the shares are even", |fleet| fleet.is_even());
-        self.clock.millis() - begun
+        let mut even_since = None;
+        while even_since.is_none_or(|since| self.clock.millis() < since + 15_000) {
+            assert!(self.clock.millis() < begun + CALM, "not even: {:?}", self.shares());
+            self.pass(500);
+            even_since = if self.is_even() { even_since.or(Some(self.clock.millis())) } else { None };
+        }
+        even_since.unwrap_or_default() - begun
     }
 
     /// Nothing moves for so long.
     fn rest(&mut self, time: u64) {
-        let moves = |fleet: &Self| Counts { swept: 0, ..lock(&fleet.world).counts };
+        let moves = |fleet: &Self| Counts { swept: 0, writes: 0, ..lock(&fleet.world).counts };
         let before = moves(self);
         self.longest = 1_000;
         self.pass(time);

@@ -116,11 +116,6 @@ impl Member {
         (self.hurries_until, self.stopped_until) = (0, 0);
     }
 
-    /// Whether it has subscribed.
-    pub(super) fn is_open(&self) -> bool {
-        lock(&self.handles).is_some()
-    }
-
     /// How many shards it reads, or may still settle.
     pub(super) fn holds(&self) -> usize {
         let Some((_, stats)) = &*lock(&self.handles) else { return 0 };
