@@ -168,6 +168,13 @@ impl Fleet {
         self.join_as(format!("i{}", self.born), 5);
     }
 
+    /// Somebody has room for every shard.
+    fn make_room(&mut self) {
+        if self.members.iter().all(|member| member.most < usize::MAX) {
+            self.join_unbounded();
+        }
+    }
+
     fn join_unbounded(&mut self) {
         self.born += 1;
         self.join_as(format!("i{}", self.born), u64::MAX);
@@ -239,15 +246,15 @@ impl Fleet {
         for member in &self.members {
             assert!(member.holds() <= member.most, "{member:?} holds {}", member.holds());
         }
-        let world = Arc::clone(&self.world);
-        self.members.retain_mut(|member| {
-            let stays = !member.has_ended();
-            if !stays {
-                lock(&world).deed(format!("{member:?} has ended"));
-            }
-            assert!(stays || lock(&world).is_twin(&member.owner), "{member:?} has ended");
-            stays
-        });
+        let ended: Vec<usize> = (0..self.members.len()).filter(|n| self.members[*n].has_ended()).collect();
+        for n in ended.into_iter().rev() {
+            let member = self.members.remove(n);
+            let mut world = lock(&self.world);
+            assert!(world.is_twin(&member.owner), "{member:?} has ended");
+            world.deed(format!("{} has ended", member.owner));
+            world.counts.twins_ended += 1;
+            world.counts.both_ended += usize::from(!self.members.iter().any(|other| other.owner == member.owner));
+        }
     }
 
     fn deed(&self, what: String) {
@@ -343,16 +350,14 @@ impl Fleet {
         let (mut missing, mut since) = (Vec::new(), begun);
         loop {
             let left = lock(&self.world).missing();
-            if left.is_empty() && self.members.iter().any(|member| member.most == usize::MAX) {
+            if left.is_empty() {
                 break;
             }
             if left != missing {
                 (missing, since) = (left, self.clock.millis());
             }
             assert!(self.clock.millis() < since + CALM, "stuck: {missing:?}");
-            if self.members.iter().all(|member| member.most < usize::MAX) {
-                self.join_unbounded();
-            }
+            self.make_room();
             self.pass(500);
         }
         self.clock.millis() - begun
@@ -385,6 +390,7 @@ impl Fleet {
         let mut even_since = None;
         while even_since.is_none_or(|since| self.clock.millis() < since + 15_000) {
             assert!(self.clock.millis() < begun + CALM, "not even: {:?}", self.shares());
+            self.make_room();
             self.pass(500);
             even_since = if self.is_even() { even_since.or(Some(self.clock.millis())) } else { None };
         }

@@ -79,6 +79,9 @@ pub(crate) struct Counts {
     pub(crate) writes: usize,
     pub(crate) shards: usize,
     pub(crate) swept: usize,
+    /// Instances that ended because another one ran under their owner id, and how often there was no other one left then.
+    pub(crate) twins_ended: usize,
+    pub(crate) both_ended: usize,
 }
 
 impl std::ops::Add for Counts {
@@ -98,6 +101,8 @@ impl std::ops::Add for Counts {
             writes: self.writes + other.writes,
             shards: self.shards + other.shards,
             swept: self.swept + other.swept,
+            twins_ended: self.twins_ended + other.twins_ended,
+            both_ended: self.both_ended + other.both_ended,
         }
     }
 }
