@@ -105,7 +105,10 @@ impl River {
 
     /// A first listing that lacks a shard of which there is no row either is beyond recognition.
     pub(crate) fn show_unread(&self) {
-        self.hidden.keys().filter(|shard| !lock(&self.world).is_known(shard)).for_each(|shard| self.kinesis.show(shard));
+        self.hidden
+            .keys()
+            .filter(|shard| !lock(&self.world).is_known(shard))
+            .for_each(|shard| self.kinesis.show(shard));
     }
 
     /// Records and shards that were read come to the end of their retention.

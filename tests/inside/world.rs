@@ -456,7 +456,11 @@ impl World {
 
     /// Rows that name an owner, and are not those of shards at their end: nobody has a use for these.
     pub(crate) fn owned(&self) -> Vec<(&str, &str)> {
-        self.books.iter().filter(|(_, book)| !book.ended).filter_map(|(shard, book)| Some((shard.as_str(), book.owner.as_deref()?))).collect()
+        self.books
+            .iter()
+            .filter(|(_, book)| !book.ended)
+            .filter_map(|(shard, book)| Some((shard.as_str(), book.owner.as_deref()?)))
+            .collect()
     }
 
     /// Notes what was done.
