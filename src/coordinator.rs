@@ -167,6 +167,7 @@ impl Coordinator {
 
     /// Lists if it is time to, reads the leases, and takes what is ready and free.
     async fn pass(&mut self) {
+        let begun = Instant::now();
         for ledger in self.ledgers.all() {
             self.catalogue.announce(&ledger.children(), Instant::now());
         }
@@ -185,7 +186,9 @@ impl Coordinator {
         if self.opening.is_none()
             && let Some(first) = self.first_listing.take()
         {
-            self.open(&first, &rows);
+            // An older listing says nothing about a row that came since.
+            let listed_at = if self.listed_at >= begun { self.listed_at } else { now };
+            self.open(&first, &rows, listed_at);
         }
         for gone in mem::take(&mut self.gone) {
             self.leave(gone, &rows);
@@ -203,8 +206,9 @@ impl Coordinator {
         }
     }
 
-    /// Fixes the opening, when shards and rows are known for the first time.
-    fn open(&mut self, first: &[ListedShard], rows: &[Lease]) {
+    /// Fixes the opening, when shards and rows are known for the first time. Rows of shards that are not listed are missing
+    /// since then.
+    fn open(&mut self, first: &[ListedShard], rows: &[Lease], listed_at: Instant) {
         let (own, foreign): (Vec<&Lease>, Vec<&Lease>) = rows.iter().partition(|row| self.is_of_this_stream(row));
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
@@ -212,7 +216,7 @@ impl Coordinator {
             tracing::warn!(%error, "the checkpoints of the old stream are not used");
             self.hub.inbox.error(None, error);
         }
-        self.catalogue.remember(&own, self.listed_at);
+        self.catalogue.remember(&own, listed_at);
         let opening = Opening::new(&self.plan, first, &self.catalogue, &own);
         let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
         self.opening = Some(opening.awaiting(&own, &self.hub.owner, awaited_until));

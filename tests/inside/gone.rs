@@ -382,3 +382,24 @@ async fn a_closed_shard_next_to_open_ones_is_neither_an_error_nor_opened_again_a
         assert!(me.wire.places("a").len() <= 1 && me.table.script.made(Ask::Take).len() <= 3);
     }
 }
+
+// H6: the first listing was made before the shard was.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_came_between_the_first_listing_and_the_first_look_at_the_rows_is_not_gone_when_a_listing_is_late() {
+    let ground = Ground::new(&["a"]);
+    let first = ground.instance("A").subscribe(horizon()).await;
+    let other = ground.instance("B");
+    other.table.fail(Rule::on(Ask::Leases).times(3));
+    let mut subscription = other.subscribe(horizon()).await;
+    sleep(seconds(1)).await;
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    sleep(seconds(4)).await;
+    assert_eq!(ground.owner("b").await, "A");
+    ground.kinesis.hide("b");
+    ground.until(9_500).await;
+    first.close().await;
+    ground.until(12_000).await;
+    ground.kinesis.show("b");
+    assert_eq!(settle(&mut subscription, seconds(30)).await, (vec!["b0".to_owned()], Vec::new()));
+}
