@@ -88,7 +88,7 @@ impl River {
 
     fn hide(&mut self, shard: &str, dice: &mut Dice) {
         if !self.hidden.contains_key(shard) {
-            self.hidden.insert(shard.to_owned(), self.clock.millis() + 1 + dice.roll(5_000));
+            self.hidden.insert(shard.to_owned(), self.clock.millis() + 1 + dice.roll(3_000));
             self.kinesis.hide(shard);
         }
     }
