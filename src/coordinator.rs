@@ -1,6 +1,8 @@
 //! Which shards this instance reads: the task that lists the shards, asks the lineage which are ready, takes their
 //! leases, and hands their readers to the subscription.
 //!
+//! - [`listing`]: which shards there are,
+//! - [`gone`]: shards and rows that are no longer part of the stream,
 //! - [`opening`]: the shards with which the subscription opens,
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it,
@@ -8,7 +10,7 @@
 //! - [`share`]: asking others for theirs, and handing over what others asked for,
 //! - [`tip`]: whether everything was read.
 
-use std::{collections::BTreeSet, mem, sync::Arc};
+use std::{mem, sync::Arc};
 
 use futures::{StreamExt, stream};
 use tokio::{
@@ -23,20 +25,20 @@ pub(crate) use self::seek::Seek;
 use crate::{
     balance::Requests,
     catalogue::{Catalogue, Gone},
-    error::{ErrorClass, KinesisError},
-    failure::{FailureKind, ServiceFailure},
+    error::KinesisError,
     hub::{EndsTheSubscription, Hub},
-    id::ShardId,
     lease::Lease,
     ledger::Ledgers,
     pages::Pages,
     position::{Plan, Position},
     reader::since,
-    service::{ListedShard, Listing, ServiceTime},
+    service::{ListedShard, ServiceTime},
     witness::Witness,
 };
 
 mod candidates;
+mod gone;
+mod listing;
 mod opening;
 mod seek;
 mod share;
@@ -46,10 +48,6 @@ mod tip;
 /// Calls on the lease store, and first iterators fetched, at the same time. Both have limits per shard or table, none per
 /// account that this would reach.
 const CALLS_AT_ONCE: usize = 64;
-
-/// How soon a listing is repeated that failed before any shard was known, or that does not show the children of an ended
-/// shard yet.
-const EAGER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The stream as it was when the subscription began.
 #[derive(Clone, Copy, Debug)]
@@ -226,156 +224,4 @@ impl Coordinator {
     fn is_of_this_stream(&self, row: &Lease) -> bool {
         row.stream_created.zip(self.beginning.created).is_none_or(|(row, stream)| row == stream)
     }
-
-    /// Lists the shards. False if the subscription is over.
-    async fn list(&mut self) -> bool {
-        let (hub, begun) = (Arc::clone(&self.hub), Instant::now());
-        let listed = select! {
-            biased;
-            _ = hub.life.closing() => return false,
-            listed = self.look() => listed,
-        };
-        let now = Instant::now();
-        self.next_listing = now + hub.settings.list_interval;
-        match listed {
-            Ok(listed) => {
-                self.listed_at = now;
-                if self.opening.is_none() && self.first_listing.is_none() && !listed.is_empty() {
-                    self.first_listing = Some(listed.clone());
-                }
-                let ledgers = Arc::clone(&self.ledgers);
-                let denied = |shard: &ShardId| ledgers.get(shard).is_some_and(|ledger| ledger.is_denied());
-                self.gone.extend(self.catalogue.list(listed, (begun, now), denied));
-            }
-            Err(error) if error.class() == ErrorClass::Fatal => {
-                hub.fail(error);
-                return false;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the shards could not be listed");
-                hub.inbox.error(None, error);
-            }
-        }
-        if self.catalogue.is_empty() || self.lacks_children() {
-            self.next_listing = self.next_listing.min(now + EAGER_INTERVAL);
-        }
-        true
-    }
-
-    /// Looks at the stream, if there is doubt about it, and at its shards.
-    async fn look(&mut self) -> Result<Vec<ListedShard>, KinesisError> {
-        if self.hub.was_in_doubt() {
-            self.look_again().await;
-        }
-        let failure = match list_all(&self.hub).await {
-            Ok(listed) => return Ok(listed),
-            Err(failure) => failure,
-        };
-        let stream = Arc::clone(&self.hub.stream);
-        // That the stream itself is gone ends the subscription (X1).
-        if failure.kind() == FailureKind::NotFound
-            && let Err(source) = self.hub.service.describe(&stream).await
-            && source.kind() == FailureKind::NotFound
-        {
-            return Err(KinesisError::StreamGone { stream, source });
-        }
-        Err(KinesisError::List { stream, source: failure })
-    }
-
-    /// Looks whether the stream was deleted and created again meanwhile: then everything begins anew (H7).
-    async fn look_again(&mut self) {
-        let created = match self.hub.service.describe(&self.hub.stream).await {
-            Ok(described) => described.created,
-            // What is wrong with the stream, the listing says.
-            Err(_) => return self.hub.doubt_a_little(),
-        };
-        if created.is_none() || created == self.beginning.created {
-            return;
-        }
-        self.beginning.created = created;
-        self.plan.forced = None;
-        self.catalogue = Catalogue::default();
-        self.gone.clear();
-        (self.opening, self.first_listing) = (None, None);
-        for ledger in self.ledgers.all() {
-            ledger.reset();
-        }
-    }
-
-    /// A shard is no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
-    fn leave(&self, Gone { shard, was_memory }: Gone, rows: &[Lease]) {
-        let ledger = self.ledgers.get(&shard);
-        if ledger.as_ref().is_some_and(|ledger| ledger.is_at_end()) {
-            return;
-        }
-        let is_unread = |row: &Lease| {
-            row.key.shard == shard
-                && self.is_of_this_stream(row)
-                && !row.is_ended()
-                && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner)
-        };
-        let was_opened = was_memory || ledger.as_ref().is_some_and(|ledger| ledger.has_begun());
-        if was_opened && rows.iter().any(is_unread) {
-            let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
-            tracing::warn!(%error, "a shard is gone");
-            match &ledger {
-                Some(ledger) => ledger.report(error),
-                None => self.hub.inbox.error(Some(shard), error),
-            }
-        }
-        if let Some(ledger) = ledger {
-            ledger.leave(Instant::now() + self.hub.settings.drain_timeout);
-        }
-    }
-
-    /// Whether a shard that ended here, and is still listed, has no children in the listing: they appear a little later.
-    fn lacks_children(&self) -> bool {
-        let parents: BTreeSet<&ShardId> = self.catalogue.shards().flat_map(|shard| &shard.parents).collect();
-        let ended_here = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here());
-        Instant::now() < self.eager_until
-            && self.catalogue.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
-    }
-
-    /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6), and those of an older
-    /// stream, the shards of which this one does not have.
-    async fn sweep(&self, rows: &[Lease], now: Instant) {
-        let waits = |parent: &ShardId| {
-            let unread = |child: &ShardId| {
-                let row = rows.iter().find(|row| row.key.shard == *child);
-                row.is_none_or(|row| row.checkpoint.is_none())
-            };
-            let listed = self.catalogue.shards().map(|shard| (&shard.id, &shard.parents));
-            let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
-            listed.chain(known).any(|(child, parents)| parents.contains(parent) && unread(child))
-        };
-        let is_over = |row: &&Lease| {
-            let shard = &row.key.shard;
-            if self.is_of_this_stream(row) {
-                row.is_ended() && self.catalogue.is_gone(shard) && !waits(shard)
-            } else {
-                self.opening.is_some() && !self.catalogue.has(shard) && self.is_free(Some(row), now)
-            }
-        };
-        let over = rows.iter().filter(is_over);
-        let calls = over.map(|row| self.hub.answer(self.hub.store.delete(&row.key, row.seen())));
-        stream::iter(calls)
-            .for_each_concurrent(CALLS_AT_ONCE, |call| async {
-                // Whatever came of it, the next listing looks again.
-                if let Err(error) = call.await {
-                    tracing::debug!(stream = %self.hub.stream, %error, "the row of a shard that is gone was not removed");
-                }
-            })
-            .await;
-    }
-}
-
-/// All shards of the stream, page by page.
-async fn list_all(hub: &Hub) -> Result<Vec<ListedShard>, ServiceFailure> {
-    let mut page = hub.service.list(Listing::Stream(&hub.stream)).await?;
-    let mut listed = page.shards;
-    while let Some(token) = page.next {
-        page = hub.service.list(Listing::Token(&token)).await?;
-        listed.append(&mut page.shards);
-    }
-    Ok(listed)
 }

@@ -385,7 +385,8 @@ async fn a_closed_shard_next_to_open_ones_is_neither_an_error_nor_opened_again_a
 
 // H6: the first listing was made before the shard was.
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_came_between_the_first_listing_and_the_first_look_at_the_rows_is_not_gone_when_a_listing_is_late() {
+async fn a_shard_that_came_between_the_first_listing_and_the_first_look_at_the_rows_is_not_gone_when_a_listing_is_late()
+{
     let ground = Ground::new(&["a"]);
     let first = ground.instance("A").subscribe(horizon()).await;
     let other = ground.instance("B");

@@ -1,0 +1,69 @@
+//! Shards and rows that are no longer part of the stream (H6, H7).
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use tokio::time::Instant;
+
+use super::{CALLS_AT_ONCE, Coordinator};
+use crate::{catalogue::Gone, error::KinesisError, id::ShardId, lease::Lease};
+
+impl Coordinator {
+    /// A shard is no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
+    pub(super) fn leave(&self, Gone { shard, was_memory }: Gone, rows: &[Lease]) {
+        let ledger = self.ledgers.get(&shard);
+        if ledger.as_ref().is_some_and(|ledger| ledger.is_at_end()) {
+            return;
+        }
+        let is_unread = |row: &Lease| {
+            row.key.shard == shard
+                && self.is_of_this_stream(row)
+                && !row.is_ended()
+                && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner)
+        };
+        let was_opened = was_memory || ledger.as_ref().is_some_and(|ledger| ledger.has_begun());
+        if was_opened && rows.iter().any(is_unread) {
+            let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
+            tracing::warn!(%error, "a shard is gone");
+            match &ledger {
+                Some(ledger) => ledger.report(error),
+                None => self.hub.inbox.error(Some(shard), error),
+            }
+        }
+        if let Some(ledger) = ledger {
+            ledger.leave(Instant::now() + self.hub.settings.drain_timeout);
+        }
+    }
+
+    /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6), and those of an older
+    /// stream, the shards of which this one does not have.
+    pub(super) async fn sweep(&self, rows: &[Lease], now: Instant) {
+        let waits = |parent: &ShardId| {
+            let unread = |child: &ShardId| {
+                let row = rows.iter().find(|row| row.key.shard == *child);
+                row.is_none_or(|row| row.checkpoint.is_none())
+            };
+            let listed = self.catalogue.shards().map(|shard| (&shard.id, &shard.parents));
+            let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
+            listed.chain(known).any(|(child, parents)| parents.contains(parent) && unread(child))
+        };
+        let is_over = |row: &&Lease| {
+            let shard = &row.key.shard;
+            if self.is_of_this_stream(row) {
+                row.is_ended() && self.catalogue.is_gone(shard) && !waits(shard)
+            } else {
+                self.opening.is_some() && !self.catalogue.has(shard) && self.is_free(Some(row), now)
+            }
+        };
+        let over = rows.iter().filter(is_over);
+        let calls = over.map(|row| self.hub.answer(self.hub.store.delete(&row.key, row.seen())));
+        stream::iter(calls)
+            .for_each_concurrent(CALLS_AT_ONCE, |call| async {
+                // Whatever came of it, the next listing looks again.
+                if let Err(error) = call.await {
+                    tracing::debug!(stream = %self.hub.stream, %error, "the row of a shard that is gone was not removed");
+                }
+            })
+            .await;
+    }
+}
