@@ -58,6 +58,8 @@ struct State {
     tenure: Option<Tenure>,
     /// Another instance that holds the shard, and its epoch.
     elsewhere: Option<(Arc<str>, u64)>,
+    /// It takes no more records, so that it has an end.
+    closed: bool,
     tracker: Tracker,
     /// The rest of a page whose shard came to its bound while it was handed out.
     aside: Option<Page>,
@@ -117,6 +119,7 @@ impl Ledger {
         let state = State {
             tenure: None,
             elsewhere: None,
+            closed: false,
             tracker: Tracker::new(),
             aside: None,
             full: None,

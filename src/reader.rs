@@ -231,7 +231,8 @@ impl Reader {
         self.ledger.deny(false);
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());
         self.cursor = match next {
-            Some(_) if is_at_tip && self.hub.settings.stop_at_tip => Cursor::Tip,
+            // At the tip of a closed shard, its end is still to be seen.
+            Some(_) if is_at_tip && self.hub.settings.stop_at_tip && !self.ledger.is_closed() => Cursor::Tip,
             Some(iterator) => Cursor::At(iterator),
             None => Cursor::End(children),
         };

@@ -43,9 +43,7 @@ impl Coordinator {
             let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
             let row = by_shard.get(&shard.id).copied();
             let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
-            if let Some(row) = row {
-                ledger.seen(row);
-            }
+            ledger.seen(shard.closed, row);
             let opens = opening.has(&ledger, row, now);
             if ledger.is_held() || ledger.was_given_up() && !lists {
                 continue;

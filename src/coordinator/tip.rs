@@ -25,7 +25,8 @@ impl Coordinator {
         verdicts.iter().all(|(shard, verdict)| match verdict {
             Verdict::Done | Verdict::PassedOver => true,
             Verdict::Ready { .. } => is_at_tip(shard) || is_elsewhere(shard),
-            Verdict::Waits(parents) => parents.iter().all(is_elsewhere),
+            // A parent that was closed after it was done is not read on, and its children came later.
+            Verdict::Waits(parents) => parents.iter().all(|parent| is_at_tip(parent) || is_elsewhere(parent)),
         })
     }
 

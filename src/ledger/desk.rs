@@ -88,10 +88,13 @@ impl Ledger {
         begins
     }
 
-    /// Enters who holds the shard by its row.
-    pub(crate) fn seen(&self, row: &Lease) {
-        let holder = row.owner.clone().map(|owner| (owner, row.epoch));
-        self.write(|state| state.elsewhere = holder.filter(|(owner, _)| *owner != self.hub.owner));
+    /// Enters whether the shard takes no more records by its listing, and who holds it by its row.
+    pub(crate) fn seen(&self, closed: bool, row: Option<&Lease>) {
+        let holder = row.and_then(|row| Some((row.owner.clone()?, row.epoch)));
+        self.write(|state| {
+            state.closed = closed;
+            state.elsewhere = holder.filter(|(owner, _)| *owner != self.hub.owner);
+        });
     }
 
     /// Until when the lease of this epoch is held, if nothing renews it. None if it is over.

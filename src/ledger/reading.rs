@@ -57,6 +57,11 @@ impl Ledger {
         });
     }
 
+    /// Whether the shard has an end, by its last listing.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.write(|state| state.closed)
+    }
+
     /// Enters that the shard was read up to its tip, and no more of it will be.
     pub(crate) fn at_tip(&self, generation: u64) {
         self.write(|state| {

@@ -42,6 +42,8 @@ struct State {
     iterators_live: Duration,
     /// The last page of a shard names its children.
     names_children: bool,
+    /// The last page of a shard holds no records.
+    ends_empty: bool,
     /// Shards that listings do not show.
     hidden: BTreeSet<ShardId>,
     /// Shards on one page of a listing.
@@ -94,6 +96,7 @@ impl Kinesis {
             on_trimmed: OnTrimmed::Reject,
             iterators_live: Duration::from_mins(5),
             names_children: false,
+            ends_empty: false,
             hidden: BTreeSet::new(),
             page: usize::MAX,
             shards,
@@ -203,6 +206,11 @@ impl Kinesis {
     /// Listings come in pages of so many shards.
     pub(crate) fn list_by(&self, page: usize) {
         lock(&self.state).page = page;
+    }
+
+    /// The last page of a shard holds no records: the end shows with the read after the last record.
+    pub(crate) fn end_with_an_empty_page(&self) {
+        lock(&self.state).ends_empty = true;
     }
 
     /// The last page of a shard names its children.
@@ -322,7 +330,7 @@ impl Kinesis {
                 records.get(upto).and_then(|record| record.arrived_at).map_or(0, |at| (self.millis() - at).max(1));
             let next = Place { index: Some(upto), ..place.clone() };
             let children = state.shards.iter().filter(|(_, shard)| shard.parents.contains(&place.shard)).map(listed);
-            let ends = *closed && !more;
+            let ends = *closed && !more && (index == upto || !state.ends_empty);
             Ok(Fetched {
                 records: records[index..upto].to_vec(),
                 next: (!ends).then(|| self.iterator(&next)),

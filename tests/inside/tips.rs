@@ -95,6 +95,33 @@ async fn children_are_read_up_to_their_tips_too() {
     );
 }
 
+// H2
+#[tokio::test(start_paused = true)]
+async fn the_tip_of_a_closed_shard_is_not_its_end() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.end_with_an_empty_page();
+    ground.kinesis.put("b", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    assert_eq!(drain(&mut subscription).await, ["a0", "a1", "b0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_split_after_it_was_done_does_not_hold_up_the_end() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.put("b", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let all = take(&mut subscription, 1).await;
+    sleep(seconds(5)).await;
+    ground.kinesis.split("a", ["c", "d"]);
+    ground.kinesis.put("c", 1);
+    sleep(seconds(20)).await;
+    all.into_iter().for_each(Delivery::ack);
+    assert_eq!(drain(&mut subscription).await, ["b0"]);
+}
+
 // R10
 #[tokio::test(start_paused = true)]
 async fn a_shard_in_trouble_is_waited_for() {
