@@ -6,11 +6,15 @@
 //! - [`opening`]: the shards with which the subscription opens,
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it,
+//! - [`strays`]: takes without an answer,
 //! - [`seek`]: moving what is being read to another place,
 //! - [`share`]: asking others for theirs, and handing over what others asked for,
 //! - [`tip`]: whether everything was read.
 
-use std::{mem, sync::Arc};
+use std::{
+    mem,
+    sync::{Arc, Mutex},
+};
 
 use futures::{StreamExt, stream};
 use tokio::{
@@ -20,8 +24,8 @@ use tokio::{
     time::{Duration, Instant, sleep_until},
 };
 
-use self::opening::Opening;
 pub(crate) use self::seek::Seek;
+use self::{opening::Opening, strays::Stray};
 use crate::{
     balance::Requests,
     catalogue::{Catalogue, Gone},
@@ -42,6 +46,7 @@ mod listing;
 mod opening;
 mod seek;
 mod share;
+mod strays;
 mod take;
 mod tip;
 
@@ -84,6 +89,8 @@ struct Coordinator {
     next_listing: Instant,
     /// When the last complete listing was made.
     listed_at: Instant,
+    /// Takes without an answer since the last look at the leases.
+    strays: Mutex<Vec<Stray>>,
     /// Shards that are gone, until their rows have told whether that is news.
     gone: Vec<Gone>,
     /// A listing that lacks the children of an ended shard is repeated sooner until then.
@@ -116,6 +123,7 @@ pub(crate) fn start(
         unowned_since: None,
         next_listing: now,
         listed_at: now,
+        strays: Mutex::default(),
         gone: Vec::new(),
         eager_until: now,
     };
@@ -139,7 +147,7 @@ impl Coordinator {
             let next_round = self.next_round();
             select! {
                 biased;
-                _ = hub.life.closing() => return,
+                _ = hub.life.closing() => return self.let_go_of_strays().await,
                 Some(seek) = self.seeks.recv() => self.seek(seek).await,
                 () = hub.agenda.notified() => self.list_eagerly(),
                 () = hub.rounds.notified() => {}
@@ -178,6 +186,7 @@ impl Coordinator {
             Ok(rows) => rows,
             Err(error) => return hub.report_store("reading the leases", error),
         };
+        self.forget_strays();
         let now = Instant::now();
         self.witness.observe(&rows, now);
         self.requests.observe(&rows, &hub.owner, now);

@@ -25,7 +25,7 @@ impl Coordinator {
                 tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");
                 return;
             }
-            Err(error) => return ledger.report_store("taking the lease", error),
+            Err(error) => return self.went_astray(ledger, take, error),
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
         let opening = ledger.begin(&lease, held, sent_at);

@@ -12,7 +12,12 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit, connection::Connection, delivery::Delivery, error::KinesisError, failure::FailureKind, start::start,
+    ack::Commit,
+    connection::Connection,
+    delivery::Delivery,
+    error::KinesisError,
+    failure::{FailureKind, StoreError},
+    start::start,
 };
 
 // I2, L9
@@ -120,6 +125,45 @@ async fn a_store_that_stays_away_while_closing_is_reported_and_holds_nobody_for_
     let report = subscription.close().await;
     assert_eq!(report.unsaved, ["a".into()]);
     assert!(ground.millis() <= 40_100, "{}", ground.millis());
+}
+
+// L9, D4
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_may_have_been_taken_without_an_answer_is_let_go_when_the_subscription_closes() {
+    let lost = || StoreError::new("no answer");
+    for fault in [Fault::LoseAnswer(lost()), Fault::Fail(lost())] {
+        let ground = Ground::new(&["a", "b"]);
+        let me = ground.instance("me");
+        me.table.script.plan(Rule::on(Ask::Take).of("a"), fault);
+        let subscription = me.subscribe(latest()).await;
+        assert!(subscription.close().await.is_clean());
+        assert_eq!(me.table.deeds("a"), ["Take me", "Take me", "Release"]);
+        assert_eq!((ground.owner("a").await, ground.owner("b").await), (String::new(), String::new()));
+        assert!(ground.millis() < 10);
+    }
+}
+
+// L9, B8
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_another_instance_took_instead_stays_its_own_when_the_subscription_closes() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.table.script.plan(Rule::on(Ask::Take), Fault::Fail(StoreError::new("no answer")));
+    let subscription = me.subscribe(latest()).await;
+    ground.steal("a", "other").await;
+    assert!(subscription.close().await.is_clean());
+    assert_eq!((me.table.deeds("a"), ground.owner("a").await.as_str()), (vec!["Take me".to_owned(); 2], "other"));
+}
+
+// L9
+#[tokio::test(start_paused = true)]
+async fn a_take_that_stays_without_an_answer_holds_closing_up_for_one_renewal_interval() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.table.script.plan(Rule::on(Ask::Take).always(), Fault::Hang);
+    let subscription = me.subscribe(latest()).await;
+    assert!(subscription.close().await.is_clean());
+    assert_eq!((me.table.deeds("a"), ground.millis() / 100), (vec!["Take me".to_owned(); 2], 2 * 30));
 }
 
 // G4, X1
