@@ -89,7 +89,9 @@ struct Coordinator {
     next_listing: Instant,
     /// When the last complete listing was made.
     listed_at: Instant,
-    /// Takes without an answer since the last look at the leases.
+    /// When the leases were last looked at, or tried to.
+    looked_at: Instant,
+    /// Takes without an answer since then.
     strays: Mutex<Vec<Stray>>,
     /// Shards that are gone, until their rows have told whether that is news.
     gone: Vec<Gone>,
@@ -123,6 +125,7 @@ pub(crate) fn start(
         unowned_since: None,
         next_listing: now,
         listed_at: now,
+        looked_at: now,
         strays: Mutex::default(),
         gone: Vec::new(),
         eager_until: now,
@@ -159,9 +162,10 @@ impl Coordinator {
 
     /// When to read the leases again: after a renewal interval, or as soon as one will have run out.
     fn next_round(&self) -> Instant {
-        let (now, settings) = (Instant::now(), &self.hub.settings);
-        let runs_out = self.witness.next_to_run_out(&self.hub.owner, settings.lease_ttl, now);
-        runs_out.into_iter().fold(now + settings.renew_interval, Instant::min)
+        let settings = &self.hub.settings;
+        // One may have run out since, while others were being taken.
+        let runs_out = self.witness.next_to_run_out(&self.hub.owner, settings.lease_ttl, self.looked_at);
+        runs_out.into_iter().fold(Instant::now() + settings.renew_interval, Instant::min)
     }
 
     /// A shard ended, or is gone.
@@ -182,12 +186,14 @@ impl Coordinator {
             return;
         }
         let hub = Arc::clone(&self.hub);
-        let rows = match hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await {
+        let answer = hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await;
+        let now = Instant::now();
+        self.looked_at = now;
+        let rows = match answer {
             Ok(rows) => rows,
             Err(error) => return hub.report_store("reading the leases", error),
         };
         self.forget_strays();
-        let now = Instant::now();
         self.witness.observe(&rows, now);
         self.requests.observe(&rows, &hub.owner, now);
         if self.opening.is_none()

@@ -56,7 +56,7 @@ impl Witness {
         self.seen.get(shard).is_some_and(|sight| now >= sight.since + time)
     }
 
-    /// When the first lease of somebody else will have run out, if nothing moves.
+    /// When the first lease of somebody else will have run out that had not by this moment, if nothing moves.
     pub(crate) fn next_to_run_out(&self, me: &str, ttl: Duration, now: Instant) -> Option<Instant> {
         let of_others = self.seen.values().filter(|sight| sight.owner.as_deref().is_some_and(|owner| owner != me));
         of_others.map(|sight| sight.since + ttl).filter(|at| *at > now).min()

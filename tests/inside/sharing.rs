@@ -452,3 +452,24 @@ async fn a_lease_row_that_is_deleted_by_hand_is_said_and_the_shard_is_read_again
     }
     assert_eq!(ground.checkpoint("a").await, "after a1");
 }
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_runs_out_while_another_one_is_being_taken_is_taken_right_after_it() {
+    let ground = Ground::new(&["a", "x", "y"]);
+    for shard in ["a", "x", "y"] {
+        ground.steal(shard, "ghost").await;
+    }
+    let me = ground.instance("me");
+    let subscription = me.subscribe(latest().list_interval(seconds(60))).await;
+    // The leases are looked at after 9 s, and after 10 s, when that of "a" has run out.
+    ground.until(8_500).await;
+    ground.steal("x", "ghost").await;
+    ground.until(9_500).await;
+    ground.steal("y", "ghost").await;
+    me.table.script.plan(Rule::on(Ask::Take).of("x"), Fault::Delay(millis(1_500)));
+    sleep(seconds(20)).await;
+    let took = |shard| me.table.script.times(Ask::Take, shard);
+    assert_eq!((took("a"), took("x"), took("y")), (vec![seconds(10)], vec![seconds(19)], vec![millis(20_500)]));
+    drop(subscription);
+}
