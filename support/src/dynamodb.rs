@@ -10,6 +10,10 @@ use aws_sdk_dynamodb::{
 
 use crate::server::Server;
 
+mod watch;
+
+pub use self::watch::Written;
+
 /// Names the server that [`DynamoDb::from_env`] takes instead of one of its own.
 pub const DYNAMODB_VARIABLE: &str = "KINESIS_STREAM_DYNAMODB_ENDPOINT";
 

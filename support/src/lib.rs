@@ -33,7 +33,7 @@ mod shard;
 mod wire;
 
 pub use self::{
-    dynamodb::{DYNAMODB_VARIABLE, DynamoDb},
+    dynamodb::{DYNAMODB_VARIABLE, DynamoDb, Written},
     emulator::{Builder, Emulator},
     faults::{AwsError, Call, Faults, Rule},
     ground::{ENDPOINT_VARIABLE, Ground, Stored, unique},
