@@ -25,7 +25,9 @@ impl Demo {
         let (kinesis, dynamodb) = (Emulator::start(), DynamoDb::start());
         let (endpoint, leases) = (kinesis.endpoint(), dynamodb.endpoint());
         eprintln!("Another one beside it, in another terminal:");
-        eprintln!("cargo run --example worker --features dynamodb -- --endpoint {endpoint} --dynamodb-endpoint {leases}");
+        eprintln!(
+            "cargo run --example worker --features dynamodb -- --endpoint {endpoint} --dynamodb-endpoint {leases}"
+        );
         let broker = KinesisBroker::new().endpoint(&endpoint).test_credentials().connect().await?;
         (options.endpoint, options.dynamodb_endpoint) = (Some(endpoint), Some(leases));
         let stream = options.stream().to_owned();

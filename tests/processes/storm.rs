@@ -1,0 +1,213 @@
+//! One seed: workers are started, killed, stopped for longer than a lease lives, and closed, and the stream is split and
+//! merged, at random; then all comes to rest.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use rustix::process::Signal;
+use tokio::{
+    task::JoinHandle,
+    time::{Duration, Instant, sleep, sleep_until, timeout},
+};
+
+use crate::{
+    SEEDS,
+    dice::Dice,
+    fleet::{Fleet, RENEW, TTL},
+    judge::{Verdict, judge},
+    seeds::Names,
+    source::Source,
+};
+
+const SHARDS: u32 = 6;
+const KEYS: u64 = 16;
+const DEEDS: usize = 10;
+const MOST: usize = 4;
+
+/// How long one seed may take.
+const LONGEST: Duration = Duration::from_mins(2);
+
+/// How long the shares may take to become even after the last deed. With its defaults the library is to need 30 s at most,
+/// and its times here are a fifth of those or less: 6 s, and the rest is for a busy machine.
+const EVEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What came of a seed.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) seed: u64,
+    pub(crate) verdict: Verdict,
+    pub(crate) deeds: Vec<String>,
+    pub(crate) records: usize,
+    /// From the last deed until the shares were even, to stay so.
+    pub(crate) even_after: Duration,
+    /// The last words of workers that left something behind when they closed.
+    pub(crate) unclean: Vec<String>,
+}
+
+struct Storm {
+    fleet: Fleet,
+    dice: Dice,
+    deeds: Vec<String>,
+    /// Workers at work.
+    running: Vec<String>,
+    /// Workers that do not move, and until when.
+    stopped: Vec<(String, Instant)>,
+    closing: Vec<String>,
+}
+
+/// Plays a seed to its end.
+pub(crate) async fn play(seed: u64) -> Outcome {
+    let _names = Names(SEEDS, seed);
+    let mut fleet = Fleet::new(&format!("seed-{seed}"), SHARDS).await;
+    let mut dice = Dice(seed);
+    fleet.work = Duration::from_millis(10 + dice.roll(70));
+    let (source, done) = (Arc::clone(&fleet.source), Arc::new(AtomicBool::new(false)));
+    let producer = tokio::spawn(produce(source, Dice(seed ^ 0x5eed), Arc::clone(&done)));
+    let mut storm =
+        Storm { fleet, dice, deeds: Vec::new(), running: Vec::new(), stopped: Vec::new(), closing: Vec::new() };
+    let played = timeout(LONGEST, async {
+        storm.rage().await;
+        let even_after = storm.calm().await;
+        done.store(true, Ordering::Relaxed);
+        storm.end(seed, even_after, producer).await
+    });
+    let outcome = played.await;
+    outcome.unwrap_or_else(|_| panic!("seed {seed} has no end: {:?}", storm.deeds))
+}
+
+/// Puts some sixty records a second.
+async fn produce(source: Arc<Source>, mut dice: Dice, done: Arc<AtomicBool>) {
+    while !done.load(Ordering::Relaxed) {
+        source.put(&format!("key{}", dice.roll(KEYS))).await;
+        sleep(Duration::from_millis(5 + dice.roll(20))).await;
+    }
+}
+
+impl Storm {
+    async fn rage(&mut self) {
+        for _ in 0..3 {
+            let name = self.fleet.joined().await;
+            self.running.push(name);
+        }
+        for _ in 0..DEEDS {
+            let pause = Duration::from_millis(500 + self.dice.roll(2_500));
+            self.wait(pause).await;
+            let deed = self.deed().await;
+            self.deeds.push(deed);
+        }
+    }
+
+    /// Waits, and lets those go on whose time has come.
+    async fn wait(&mut self, pause: Duration) {
+        let end = Instant::now() + pause;
+        loop {
+            let next = self.stopped.iter().map(|(_, until)| *until).min().map_or(end, |until| until.min(end));
+            sleep_until(next).await;
+            let due = self.stopped.extract_if(.., |(_, until)| *until <= next);
+            for name in due.map(|(name, _)| name).collect::<Vec<_>>() {
+                self.fleet.signal(&name, Signal::CONT);
+                self.running.push(name);
+            }
+            if next == end {
+                return;
+            }
+        }
+    }
+
+    /// Does something to somebody. There is always one who is left alone.
+    async fn deed(&mut self) -> String {
+        let crowded = self.running.len() + self.stopped.len() >= MOST;
+        match self.dice.roll(12) {
+            _ if self.running.len() < 2 => self.join().await,
+            0..3 => self.kill(),
+            3..6 => self.stop(),
+            6..8 => self.close(),
+            8..10 if !crowded => self.join().await,
+            _ => {
+                self.fleet.source.reshard(&mut self.dice).await;
+                "reshard".to_owned()
+            }
+        }
+    }
+
+    async fn join(&mut self) -> String {
+        let name = self.fleet.joined().await;
+        self.running.push(name.clone());
+        format!("start {name}")
+    }
+
+    fn kill(&mut self) -> String {
+        let all: Vec<&String> = self.running.iter().chain(self.stopped.iter().map(|(name, _)| name)).collect();
+        let name = (*self.dice.one(&all)).clone();
+        self.fleet.signal(&name, Signal::KILL);
+        self.running.retain(|running| *running != name);
+        self.stopped.retain(|(stopped, _)| *stopped != name);
+        format!("kill {name}")
+    }
+
+    fn stop(&mut self) -> String {
+        let name = self.running.swap_remove(self.dice.index(self.running.len()));
+        self.fleet.signal(&name, Signal::STOP);
+        let time = TTL + Duration::from_millis(500 + self.dice.roll(2_000));
+        self.stopped.push((name.clone(), Instant::now() + time));
+        format!("stop {name}")
+    }
+
+    fn close(&mut self) -> String {
+        let name = self.running.swap_remove(self.dice.index(self.running.len()));
+        self.fleet.signal(&name, Signal::TERM);
+        self.closing.push(name.clone());
+        format!("close {name}")
+    }
+
+    /// Nothing is done to anybody any more: how long it takes until the shares are even.
+    async fn calm(&mut self) -> Duration {
+        self.wait(Duration::ZERO).await;
+        while let Some((name, _)) = self.stopped.pop() {
+            self.fleet.signal(&name, Signal::CONT);
+            self.running.push(name);
+        }
+        while self.running.len() < 2 {
+            self.join().await;
+        }
+        let (begun, mut even_since) = (Instant::now(), None);
+        loop {
+            let now = Instant::now();
+            let shares = self.fleet.shares(&self.running);
+            let is_even = self.fleet.unowned(&self.running) == 0
+                && shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1;
+            let since = *even_since.get_or_insert(now);
+            if !is_even {
+                even_since = None;
+                assert!(now < begun + EVEN_WITHIN, "the shares of {:?} are {shares:?}", self.running);
+            } else if now >= since + 4 * RENEW {
+                return since - begun;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn end(&mut self, seed: u64, even_after: Duration, producer: JoinHandle<()>) -> Outcome {
+        producer.await.unwrap();
+        self.fleet.settled().await;
+        while let Some(name) = self.running.pop() {
+            self.fleet.signal(&name, Signal::TERM);
+            self.closing.push(name);
+        }
+        let mut unclean = Vec::new();
+        for name in &self.closing {
+            let status = self.fleet.worker(name).end().await;
+            let word = self.fleet.journal.find("the last word", |book| book.last_word(name).cloned()).await;
+            if !status.success() {
+                unclean.push(word.line.to_string());
+            }
+        }
+        let puts = self.fleet.source.puts.lock().unwrap().clone();
+        let verdict = judge(&self.fleet.entries(), &puts);
+        let deeds = &self.deeds;
+        assert!(verdict.violations.is_empty(), "seed {seed}, {deeds:?}: {:#?}", verdict.violations);
+        Outcome { seed, verdict, deeds: self.deeds.clone(), records: puts.count(), even_after, unclean }
+    }
+}
