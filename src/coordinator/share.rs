@@ -1,11 +1,14 @@
 //! Asking others for their leases, and handing over what others asked for (E5).
 
+use std::collections::BTreeSet;
+
 use futures::{StreamExt, stream};
 use tokio::time::{Duration, Instant};
 
 use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
     balance::{Claim, Stake, wanted},
+    id::ShardId,
     lease::{Lease, Write},
 };
 
@@ -26,12 +29,19 @@ impl Coordinator {
     /// Asks for the leases of others that this instance should have for the fleet to be even. Whether there were any.
     pub(super) async fn ask(&self, rows: &[Lease], now: Instant) -> bool {
         let hub = &self.hub;
-        let own = self.ledgers.all().iter().filter(|ledger| ledger.is_share()).count();
         let stakes: Vec<Stake<'_>> = rows.iter().filter_map(|row| self.stake(row, now)).collect();
-        let given = stakes.iter().filter(|stake| *stake.holder == *hub.owner && stake.claim != Claim::None).count();
-        let wanted = wanted(&hub.owner, own - given.min(own), hub.settings.max_leases, &stakes);
+        // Of its own leases only those are among them that others asked for. Some may have gone since the rows were read.
+        let mine = stakes.iter().filter(|stake| *stake.holder == *hub.owner);
+        let given: BTreeSet<&ShardId> = mine.map(|stake| stake.shard).collect();
+        let ledgers = self.ledgers.all();
+        let own = ledgers.iter().filter(|ledger| ledger.is_share() && !given.contains(&ledger.shard)).count();
+        let gave_up = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.was_given_up());
+        let wanted: BTreeSet<&ShardId> = wanted(&hub.owner, own, hub.settings.max_leases, &stakes)
+            .into_iter()
+            .filter(|shard| !gave_up(shard))
+            .collect();
         let asks = !wanted.is_empty();
-        let asked = rows.iter().filter(|row| wanted.contains(&&row.key.shard));
+        let asked = rows.iter().filter(|row| wanted.contains(&row.key.shard));
         let calls = asked.map(|row| async move {
             let shard = &row.key.shard;
             match hub.answer(hub.store.ask(&row.key, row.seen(), &hub.owner)).await {

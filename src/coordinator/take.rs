@@ -21,8 +21,12 @@ impl Coordinator {
         let sent_at = Instant::now();
         let lease = match self.hub.answer(self.hub.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
-            Ok(Write::Refused(_)) => {
+            Ok(Write::Refused(row)) => {
                 tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");
+                // If that one asked for the shard, or let it go, the lease is still to be had.
+                if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
+                    self.hub.rounds.notify_one();
+                }
                 return;
             }
             Err(error) => return self.went_astray(ledger, take, error),

@@ -13,9 +13,16 @@ use super::{
     ground::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
     script::{Fault, Rule},
     table::Ask,
+    wire::Op,
 };
 use crate::{
-    ack::Commit, delivery::Delivery, lease::Held, position::KinesisPosition, stats::ShardState, stream::KinesisStream,
+    ack::Commit,
+    delivery::Delivery,
+    failure::{FailureKind, StoreError},
+    lease::Held,
+    position::KinesisPosition,
+    stats::ShardState,
+    stream::KinesisStream,
 };
 
 const EIGHT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -265,6 +272,45 @@ async fn a_request_that_the_owner_ignores_runs_out_and_another_shard_is_asked_fo
     assert_eq!(ground.shares().await, shares([("foreign", 3), ("me", 1)]));
 }
 
+// D14: between its look at the rows and its question something else takes its time.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_handed_over_while_another_one_was_being_taken_counts_once() {
+    let ground = Ground::new(&["a", "b", "c", "d", "e"]);
+    let instances = ["A", "B", "C"].map(|owner| ground.instance(owner));
+    for instance in &instances {
+        let late = Fault::FailAfter(seconds(1), StoreError::new("scripted"));
+        instance.table.script.plan(Rule::on(Ask::Take).of("e").always(), late);
+    }
+    let a = instances[0].subscribe(latest()).await;
+    let b = instances[1].subscribe(latest().max_leases(2)).await;
+    sleep(seconds(20)).await;
+    assert_eq!(ground.shares().await, shares([("A", 2), ("B", 2)]));
+    let c = instances[2].subscribe(latest().max_leases(1)).await;
+    sleep(seconds(20)).await;
+    assert_eq!(ground.shares().await, shares([("A", 1), ("B", 2), ("C", 1)]));
+    assert!(instances[0].table.script.made(Ask::Want).is_empty());
+    drop((a, b, c));
+}
+
+// D14, R10
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_given_up_before_the_last_listing_is_taken_as_soon_as_it_is_handed_over() {
+    let ground = Ground::new(&["a", "b", "c"]);
+    ground.kinesis.put("a", 1);
+    let instance = ground.instance("A");
+    instance.wire.script.plan(Rule::on(Op::GetRecords).times(3 * 11), Fault::Fail(FailureKind::Other));
+    let a = instance.subscribe(horizon()).await;
+    ground.until(10_500).await;
+    let mut b = ground.instance("B").subscribe(horizon()).await;
+    assert_eq!(ground.shares().await, shares([("B", 3)]));
+    let record = next(&mut b).await;
+    ground.until(21_000).await;
+    record.ack();
+    ground.until(24_000).await;
+    assert_eq!(ground.shares().await, shares([("A", 1), ("B", 2)]));
+    drop((a, b));
+}
+
 // D4
 #[tokio::test(start_paused = true)]
 async fn the_shards_of_an_instance_that_closes_are_taken_in_one_pass() {
@@ -375,10 +421,7 @@ async fn a_shard_that_moves_before_any_record_came_goes_on_where_it_was_opened()
     let a = ground.instance("A");
     let first = a.subscribe(latest()).await;
     // It cannot read for a while, and meanwhile a record comes; only then does the other one begin.
-    a.wire.script.plan(
-        Rule::on(super::wire::Op::GetRecords).of("a").always(),
-        super::script::Fault::Fail(crate::failure::FailureKind::Throttled),
-    );
+    a.wire.script.plan(Rule::on(Op::GetRecords).of("a").always(), Fault::Fail(FailureKind::Throttled));
     sleep(seconds(5)).await;
     ground.kinesis.put("a", 1);
     sleep(seconds(60)).await;
