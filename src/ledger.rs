@@ -58,8 +58,7 @@ struct State {
     tenure: Option<Tenure>,
     /// Another instance that holds the shard, and its epoch.
     elsewhere: Option<(Arc<str>, u64)>,
-    /// It takes no more records, so that it has an end.
-    closed: bool,
+    said: Said,
     tracker: Tracker,
     /// The rest of a page whose shard came to its bound while it was handed out.
     aside: Option<Page>,
@@ -70,11 +69,18 @@ struct State {
     ended_here: bool,
     /// What the end told about its children.
     children: Vec<ListedShard>,
-    /// The service said that there is no such shard.
-    denied: bool,
     /// Its last reader gave up, so that it is taken again only after a listing.
     gave_up: bool,
     counts: Counts,
+}
+
+/// What the service said last about the shard.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    /// It takes no more records, so that it has an end.
+    closed: bool,
+    /// There is no such shard.
+    denied: bool,
 }
 
 /// How the shard was opened first, for a reader that has nothing else to go by (R10).
@@ -119,14 +125,13 @@ impl Ledger {
         let state = State {
             tenure: None,
             elsewhere: None,
-            closed: false,
+            said: Said::default(),
             tracker: Tracker::new(),
             aside: None,
             full: None,
             began: None,
             ended_here: false,
             children: Vec::new(),
-            denied: false,
             gave_up: false,
             counts: Counts::default(),
         };

@@ -10,7 +10,7 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use super::{Began, Duty, Ledger, Opening, State, Tenure};
+use super::{Began, Duty, Ledger, Opening, Said, State, Tenure};
 use crate::{
     failure::StoreError,
     lease::{Held, Lease},
@@ -92,7 +92,7 @@ impl Ledger {
     pub(crate) fn seen(&self, closed: bool, row: Option<&Lease>) {
         let holder = row.and_then(|row| Some((row.owner.clone()?, row.epoch)));
         self.write(|state| {
-            state.closed = closed;
+            state.said.closed = closed;
             state.elsewhere = holder.filter(|(owner, _)| *owner != self.hub.owner);
         });
     }
@@ -161,7 +161,7 @@ impl Ledger {
 
     /// Whether the service said that there is no such shard.
     pub(crate) fn is_denied(&self) -> bool {
-        self.write(|state| state.denied)
+        self.write(|state| state.said.denied)
     }
 
     /// Starts from nothing: the shard is that of another stream, of the same name.
@@ -169,7 +169,7 @@ impl Ledger {
         self.retire();
         self.write(|state| {
             (state.began, state.children) = (None, Vec::new());
-            (state.ended_here, state.denied, state.gave_up) = (false, false, false);
+            (state.ended_here, state.gave_up, state.said) = (false, false, Said::default());
         });
     }
 

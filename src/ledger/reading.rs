@@ -59,7 +59,7 @@ impl Ledger {
 
     /// Whether the shard has an end, by its last listing.
     pub(crate) fn is_closed(&self) -> bool {
-        self.write(|state| state.closed)
+        self.write(|state| state.said.closed)
     }
 
     /// Enters that the shard was read up to its tip, and no more of it will be.
@@ -74,7 +74,7 @@ impl Ledger {
 
     /// Enters whether the service denies that there is such a shard.
     pub(crate) fn deny(&self, denied: bool) {
-        self.write(|state| state.denied = denied);
+        self.write(|state| state.said.denied = denied);
     }
 
     /// Enters that the reader gave up: what is in flight may be settled for the drain time, then the lease goes.

@@ -183,7 +183,7 @@ impl Fleet {
 
     /// A process starts. One in so many has a maximum of leases.
     fn join_as(&mut self, owner: String, bounded: u64) {
-        self.deed(format!("{owner} joins"));
+        self.deed(&format!("{owner} joins"));
         self.river.show_unread();
         let dice = &mut self.dice;
         let start = if self.from_the_tip { latest() } else { horizon() };
@@ -252,13 +252,13 @@ impl Fleet {
             let member = self.members.remove(n);
             let mut world = lock(&self.world);
             assert!(world.is_twin(&member.owner), "{member:?} has ended");
-            world.deed(format!("{} has ended", member.owner));
+            world.deed(&format!("{} has ended", member.owner));
             world.counts.twins_ended += 1;
             world.counts.both_ended += usize::from(!self.members.iter().any(|other| other.owner == member.owner));
         }
     }
 
-    fn deed(&self, what: String) {
+    fn deed(&self, what: &str) {
         lock(&self.world).deed(what);
     }
 
@@ -303,7 +303,7 @@ impl Fleet {
         if let Some(n) = self.any() {
             let member = self.members.swap_remove(n);
             let owner = member.owner.clone();
-            self.deed(format!("{owner} dies"));
+            self.deed(&format!("{owner} dies"));
             drop(member);
             if self.dice.one_in(2) && !lock(&self.world).is_twin(&owner) {
                 self.join_as(owner, 5);
@@ -315,14 +315,16 @@ impl Fleet {
     fn leave(&mut self) {
         let Some(n) = self.any() else { return };
         let (member, now) = (self.members.swap_remove(n), self.clock.millis());
-        self.deed(format!("{} leaves", member.owner));
-        match if self.dice.one_in(3) { None } else { member.close() } {
-            Some(closing) => self.leaving.push((member, Leaving::Closes(closing, now + CALM))),
-            None => {
+        self.deed(&format!("{} leaves", member.owner));
+        let closing = if self.dice.one_in(3) { None } else { member.close() };
+        let leaving = closing.map_or_else(
+            || {
                 member.abandon();
-                self.leaving.push((member, Leaving::EndsAt(now + self.dice.roll(5_000))));
-            }
-        }
+                Leaving::EndsAt(now + self.dice.roll(5_000))
+            },
+            |closing| Leaving::Closes(closing, now + CALM),
+        );
+        self.leaving.push((member, leaving));
     }
 
     /// A process is stopped for up to 40 s. Rarely another one starts meanwhile under its owner id.
@@ -330,10 +332,10 @@ impl Fleet {
         let Some(n) = self.any() else { return };
         let until = self.clock.millis() + self.dice.roll(40_000);
         self.members[n].stopped_until = until;
-        self.deed(format!("{} is stopped until {until} ms", self.members[n].owner));
+        self.deed(&format!("{} is stopped until {until} ms", self.members[n].owner));
         if self.dice.one_in(20) {
             let owner = self.members[n].owner.clone();
-            self.deed(format!("{owner} is believed dead and started again"));
+            self.deed(&format!("{owner} is believed dead and started again"));
             lock(&self.world).twins.insert(owner.clone());
             self.join_as(owner, 5);
         }
@@ -341,7 +343,7 @@ impl Fleet {
 
     /// Nothing fails any more, and nobody gives anything back: how long it takes until nothing is left to do.
     fn calm(&mut self) -> u64 {
-        self.deed("calm".to_owned());
+        self.deed("calm");
         self.river.show_all();
         self.lag = self.lag.min(50);
         lock(&self.world).is_calm = true;

@@ -31,10 +31,17 @@ use crate::{
 
 type Arrival = Box<dyn FnOnce(&Network) + Send>;
 
-/// Everything that is under way, by the time of its arrival.
+/// Everything that is under way.
 pub(crate) struct Network {
     clock: Clock,
-    under_way: Mutex<(u64, BTreeMap<(u64, u64), Arrival>)>,
+    under_way: Mutex<UnderWay>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    sent: u64,
+    /// By when they are due, and of those that are due together the first one sent comes first.
+    arrivals: BTreeMap<(u64, u64), Arrival>,
 }
 
 impl Network {
@@ -47,9 +54,9 @@ impl Network {
             return arrival(self);
         }
         let mut under_way = lock(&self.under_way);
-        under_way.0 += 1;
-        let key = (self.clock.millis() + lag, under_way.0);
-        under_way.1.insert(key, Box::new(arrival));
+        under_way.sent += 1;
+        let key = (self.clock.millis() + lag, under_way.sent);
+        under_way.arrivals.insert(key, Box::new(arrival));
     }
 
     /// What is due arrives.
@@ -57,7 +64,7 @@ impl Network {
         let now = self.clock.millis();
         loop {
             let mut under_way = lock(&self.under_way);
-            let Some(first) = under_way.1.first_entry().filter(|first| first.key().0 <= now) else { return };
+            let Some(first) = under_way.arrivals.first_entry().filter(|first| first.key().0 <= now) else { return };
             let arrival = first.remove();
             drop(under_way);
             arrival(self);

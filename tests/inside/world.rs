@@ -118,9 +118,8 @@ struct Book {
     /// So many from the front are settled.
     run: usize,
     delivered: usize,
-    /// The row holds a place.
-    placed: bool,
-    /// What the row covers, and whether it holds the end.
+    /// What the row holds, what that covers, and whether it is the end.
+    place: Option<Checkpoint>,
     covered: usize,
     ended: bool,
     swept: bool,
@@ -208,7 +207,7 @@ impl World {
 
     /// Whether every row holds a place.
     pub(crate) fn is_placed(&self) -> bool {
-        self.books.values().all(|book| book.placed)
+        self.books.values().all(|book| book.place.is_some())
     }
 
     /// A name for a shard that is to be.
@@ -418,7 +417,7 @@ impl World {
             }
             (book.ended, book.wanted_by) = (true, None);
         }
-        (book.covered, book.placed) = (upto, true);
+        (book.covered, book.place) = (upto, Some(checkpoint.clone()));
         self.violations.append(&mut wrong);
     }
 
@@ -464,7 +463,7 @@ impl World {
     }
 
     /// Notes what was done.
-    pub(crate) fn deed(&mut self, what: String) {
+    pub(crate) fn deed(&mut self, what: &str) {
         self.deeds.push(format!("{what} at {} ms", self.clock.millis()));
     }
 
