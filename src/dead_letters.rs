@@ -1,7 +1,7 @@
 //! The task that writes records whose attempts are spent to the dead-letter stream, and settles each of them once that
 //! is done. It runs only where such a stream is set, and whether or not anyone polls the subscription.
 //!
-//! - [`letter`]: what is written,
+//! - [`mod@letter`]: what is written,
 //! - [`gate`]: when, after writes that failed.
 //!
 //! A record that is being written counts as in the user's hands, so that closing and handing over wait for it as they do
