@@ -28,8 +28,8 @@ pub(crate) struct Stake<'a> {
 pub(crate) enum Claim<'a> {
     None,
     By(&'a str),
-    /// Somebody asked for it, and the holder does not let go.
-    Ignored,
+    /// It cannot come here: the holder was asked for it and does not let go, or this instance could not read it now.
+    Immovable,
 }
 
 /// The shards that `me` is to ask for. `own` leases are its own or about to be; it never wants more than `most`.
@@ -40,7 +40,7 @@ pub(crate) fn wanted<'a>(me: &'a str, own: usize, most: usize, stakes: &[Stake<'
         shares.entry(stake.holder).or_default();
         let heir = match stake.claim {
             Claim::By(heir) => heir,
-            Claim::None | Claim::Ignored => stake.holder,
+            Claim::None | Claim::Immovable => stake.holder,
         };
         *shares.entry(heir).or_default() += 1;
         if stake.claim == Claim::None && stake.holder != me {
@@ -111,7 +111,7 @@ mod tests {
             holder,
             claim: match claim.as_str() {
                 "" => Claim::None,
-                "!" => Claim::Ignored,
+                "!" => Claim::Immovable,
                 heir => Claim::By(heir),
             },
         });

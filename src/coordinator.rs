@@ -12,6 +12,7 @@
 //! - [`tip`]: whether everything was read.
 
 use std::{
+    collections::BTreeSet,
     mem,
     sync::{Arc, Mutex},
 };
@@ -31,6 +32,7 @@ use crate::{
     catalogue::{Catalogue, Gone},
     error::KinesisError,
     hub::{EndsTheSubscription, Hub},
+    id::ShardId,
     lease::Lease,
     ledger::Ledgers,
     pages::Pages,
@@ -84,6 +86,8 @@ struct Coordinator {
     first_pass: bool,
     witness: Witness,
     requests: Requests,
+    /// Shards that this instance would take if others did not hold them: no other ones are asked for.
+    reach: BTreeSet<ShardId>,
     /// Since when shards are owned by nobody because there is no room, and whether that was said.
     unowned_since: Option<(Instant, bool)>,
     next_listing: Instant,
@@ -122,6 +126,7 @@ pub(crate) fn start(
         first_pass: true,
         witness: Witness::default(),
         requests: Requests::default(),
+        reach: BTreeSet::new(),
         unowned_since: None,
         next_listing: now,
         listed_at: now,

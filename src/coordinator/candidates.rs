@@ -35,6 +35,7 @@ impl Coordinator {
         if let Some(opening) = &mut self.opening {
             opening.forget_replays(&by_shard, &self.ledgers);
         }
+        self.reach.clear();
         let Some(opening) = &self.opening else { return Vec::new() };
         let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
         let (mut awaited, mut doubtful) = (0, false);
@@ -45,13 +46,11 @@ impl Coordinator {
             let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
             ledger.seen(shard.closed, row);
             let opens = opening.has(&ledger, row, now);
-            if lists {
-                ledger.forgive();
-            }
-            if ledger.is_held() || ledger.was_given_up() {
+            if ledger.is_held() || ledger.was_given_up(lists) {
                 continue;
             }
             if !self.is_free(row, now) {
+                self.reach.insert(shard.id.clone());
                 awaited += usize::from(opens && opening.awaits(&shard.id));
                 continue;
             }

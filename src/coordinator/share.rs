@@ -35,11 +35,8 @@ impl Coordinator {
         let given: BTreeSet<&ShardId> = mine.map(|stake| stake.shard).collect();
         let ledgers = self.ledgers.all();
         let own = ledgers.iter().filter(|ledger| ledger.is_share() && !given.contains(&ledger.shard)).count();
-        let gave_up = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.was_given_up());
-        let wanted: BTreeSet<&ShardId> = wanted(&hub.owner, own, hub.settings.max_leases, &stakes)
-            .into_iter()
-            .filter(|shard| !gave_up(shard))
-            .collect();
+        let wanted: BTreeSet<&ShardId> =
+            wanted(&hub.owner, own, hub.settings.max_leases, &stakes).into_iter().collect();
         let asks = !wanted.is_empty();
         let asked = rows.iter().filter(|row| wanted.contains(&row.key.shard));
         let calls = asked.map(|row| async move {
@@ -68,10 +65,13 @@ impl Coordinator {
         let patience = self.patience();
         match (row.owner.as_deref(), row.wanted_by.as_deref()) {
             (Some(holder), Some(heir)) if heir == me && self.requests.ran_out(shard, patience, now) => {
-                Some(Stake { shard, holder, claim: Claim::Ignored })
+                Some(Stake { shard, holder, claim: Claim::Immovable })
             }
             (Some(holder), Some(heir)) => Some(Stake { shard, holder, claim: Claim::By(heir) }),
-            (Some(holder), None) => (holder != me).then_some(Stake { shard, holder, claim: Claim::None }),
+            (Some(holder), None) => {
+                let claim = if self.reach.contains(shard) { Claim::None } else { Claim::Immovable };
+                (holder != me).then_some(Stake { shard, holder, claim })
+            }
             (None, Some(heir)) => (heir != me).then_some(Stake { shard, holder: heir, claim: Claim::By(heir) }),
             (None, None) => None,
         }

@@ -124,14 +124,12 @@ impl Ledger {
         self.write(|state| state.tenure.is_some())
     }
 
-    /// A listing has come since its last reader gave up and its lease went: it is a shard like any other again.
-    pub(crate) fn forgive(&self) {
-        self.write(|state| state.gave_up &= state.tenure.is_some());
-    }
-
-    /// Whether its last reader gave up.
-    pub(crate) fn was_given_up(&self) -> bool {
-        self.write(|state| state.gave_up)
+    /// Whether its last reader gave up. With the first listing after its lease went it is a shard like any other again.
+    pub(crate) fn was_given_up(&self, lists: bool) -> bool {
+        self.write(|state| {
+            state.gave_up &= !lists || state.tenure.is_some();
+            state.gave_up
+        })
     }
 
     /// Whether this subscription read the shard to its end and stored that.

@@ -292,6 +292,23 @@ async fn a_shard_that_was_handed_over_while_another_one_was_being_taken_counts_o
     drop((a, b, c));
 }
 
+// D14
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_cannot_list_the_shards_asks_for_none_of_them() {
+    let ground = Ground::new(&EIGHT);
+    let a = ground.instance("A").subscribe(latest()).await;
+    let blind = ground.instance("B");
+    blind.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Denied);
+    let b = blind.subscribe(latest()).await;
+    sleep(seconds(60)).await;
+    assert_eq!((ground.shares().await, ground.takes().await), (shares([("A", 8)]), 8));
+    assert!(blind.table.script.made(Ask::Want).is_empty());
+    blind.wire.script.heal();
+    sleep(seconds(8)).await;
+    assert_eq!((ground.shares().await, ground.takes().await), (shares([("A", 4), ("B", 4)]), 8 + 4));
+    drop((a, b));
+}
+
 // D14, R10
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_was_given_up_before_the_last_listing_is_taken_as_soon_as_it_is_handed_over() {
