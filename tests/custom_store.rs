@@ -39,6 +39,7 @@ struct Columns {
 
 fn to_text(checkpoint: &Checkpoint) -> Result<String, StoreError> {
     match checkpoint {
+        Checkpoint::Since(unix_millis) => Ok(format!("since {unix_millis}")),
         Checkpoint::At(number) => Ok(format!("at {number}")),
         Checkpoint::After(number) => Ok(format!("after {number}")),
         Checkpoint::ShardEnd => Ok("SHARD_END".into()),
@@ -48,6 +49,10 @@ fn to_text(checkpoint: &Checkpoint) -> Result<String, StoreError> {
 
 fn from_text(text: &str) -> Result<Option<Checkpoint>, StoreError> {
     match text.split_once(' ') {
+        Some(("since", unix_millis)) => {
+            let moment = unix_millis.parse().map_err(|_| StoreError::new(format!("not a moment: {text}")))?;
+            Ok(Some(Checkpoint::Since(moment)))
+        }
         Some(("at", number)) => Ok(Some(Checkpoint::At(number.into()))),
         Some(("after", number)) => Ok(Some(Checkpoint::After(number.into()))),
         None if text == "SHARD_END" => Ok(Some(Checkpoint::ShardEnd)),
@@ -151,7 +156,14 @@ impl LeaseStore for Table {
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
         Box::pin(async move {
             let text = to_text(checkpoint)?;
-            self.update(&held.key, holds(held), |row| row.checkpoint = text).await
+            let ends = *checkpoint == Checkpoint::ShardEnd;
+            let change = |row: &mut Columns| {
+                row.checkpoint = text;
+                if ends {
+                    row.wanted_by.clear();
+                }
+            };
+            self.update(&held.key, holds(held), change).await
         })
     }
 
