@@ -120,6 +120,7 @@ impl Ledger {
         self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_working))
     }
 
+    /// Whether the shard is held by this subscription, also while it is on its way out.
     pub(crate) fn is_held(&self) -> bool {
         self.write(|state| state.tenure.is_some())
     }
