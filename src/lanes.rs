@@ -89,7 +89,7 @@ pub(crate) struct Lanes<T> {
     /// Records before this one do not linger.
     hurry: u64,
     /// Behind one of their key, by the hash of the key: two keys that share one share a lane, which does no harm.
-    queues: HashMap<u64, VecDeque<Item<T>>>,
+    queues: HashMap<u64, VecDeque<Box<Item<T>>>>,
     /// By ticket: the oldest goes first.
     ready: BTreeMap<u64, Parcel<T>>,
     ready_bytes: usize,
@@ -133,7 +133,7 @@ impl<T> Lanes<T> {
     pub(crate) fn accept(&mut self, record: Outgoing, data: Bytes, receipt: T, now: Instant) -> bool {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let item = Item { ticket, record, data, accepted: now, receipt };
+        let item = Box::new(Item { ticket, record, data, accepted: now, receipt });
         let lane = match self.rules.order {
             PublishOrder::ByKey => Some(self.hasher.hash_one(&item.record.partition_key)),
             PublishOrder::Relaxed => None,
@@ -221,7 +221,7 @@ impl<T> Lanes<T> {
     fn oldest(&self) -> Option<&Item<T>> {
         let flying = self.flights.values().chain(&self.suspects).flatten();
         let parcels = self.ready.values().take(1).chain(self.resting.values()).chain(flying);
-        parcels.map(|parcel| &parcel.first).min_by_key(|first| first.ticket)
+        parcels.map(|parcel| &*parcel.first).min_by_key(|first| first.ticket)
     }
 
     fn make_ready(&mut self, parcel: Parcel<T>) {

@@ -22,6 +22,7 @@ impl<T> Lanes<T> {
         match answer {
             Ok(results) => {
                 self.gate.open();
+                self.settled.reserve(parcels.len());
                 self.sort(parcels, results, now);
             }
             // The service does not say which record it dislikes, and the others have done nothing.
@@ -127,7 +128,7 @@ impl<T> Lanes<T> {
         for item in parcel.into_items() {
             let outcome = outcome(&item);
             self.counts.failed += u64::from(outcome.is_err());
-            let Item { record, receipt, .. } = item;
+            let Item { record, receipt, .. } = *item;
             self.settled.push(Settled { record, receipt, attempts, outcome });
         }
         let Some(lane) = lane else { return };

@@ -54,7 +54,8 @@ impl<T> Lanes<T> {
 
     /// Takes the oldest that fit into one request; the first one always does.
     fn pack(&mut self) -> Vec<Parcel<T>> {
-        let (mut parcels, mut bytes) = (Vec::new(), 0);
+        let most = self.ready.len().min(self.rules.request_records);
+        let (mut parcels, mut bytes) = (Vec::with_capacity(most), 0);
         while parcels.len() < self.rules.request_records
             && let Some(oldest) = self.ready.first_entry()
             && (parcels.is_empty() || bytes + oldest.get().size() <= self.rules.request_bytes)

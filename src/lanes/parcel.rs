@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{aggregate::Format, failure::ServiceFailure, outgoing::Outgoing, service::Entry};
 
-/// A record that was accepted.
+/// A record that was accepted. It is boxed from then on: it moves through several collections, and is some 350 bytes.
 #[derive(Debug)]
 pub(super) struct Item<T> {
     /// Grows with every record that is accepted.
@@ -31,8 +31,8 @@ impl<T> Item<T> {
 pub(super) struct Parcel<T> {
     /// None where no order is kept.
     pub(super) lane: Option<u64>,
-    pub(super) first: Item<T>,
-    rest: Vec<Item<T>>,
+    pub(super) first: Box<Item<T>>,
+    rest: Vec<Box<Item<T>>>,
     /// As the service counts.
     size: usize,
     /// How often it was sent.
@@ -42,7 +42,7 @@ pub(super) struct Parcel<T> {
 }
 
 impl<T> Parcel<T> {
-    pub(super) fn new(lane: Option<u64>, first: Item<T>) -> Self {
+    pub(super) fn new(lane: Option<u64>, first: Box<Item<T>>) -> Self {
         Self { lane, size: first.size(), first, rest: Vec::new(), attempts: 0, last: None }
     }
 
@@ -62,10 +62,10 @@ impl<T> Parcel<T> {
     }
 
     pub(super) fn items(&self) -> impl Iterator<Item = &Item<T>> {
-        iter::once(&self.first).chain(&self.rest)
+        iter::once(&self.first).chain(&self.rest).map(Box::as_ref)
     }
 
-    pub(super) fn into_items(self) -> impl Iterator<Item = Item<T>> {
+    pub(super) fn into_items(self) -> impl Iterator<Item = Box<Item<T>>> {
         iter::once(self.first).chain(self.rest)
     }
 
@@ -75,7 +75,7 @@ impl<T> Parcel<T> {
         let (lane, attempts, last) = (*lane, *attempts, last.clone());
         let mut older: Vec<_> = self.into_items().collect();
         let later = older.split_off(older.iter().position(|item| !is_so(item)).unwrap_or(older.len()));
-        let parcel = |items: Vec<Item<T>>| {
+        let parcel = |items: Vec<Box<Item<T>>>| {
             let mut items = items.into_iter();
             let mut parcel = Self { attempts, last: last.clone(), ..Self::new(lane, items.next()?) };
             items.for_each(|item| parcel.add(item));
@@ -92,7 +92,7 @@ impl<T> Parcel<T> {
             && self.size_with(item) <= limit
     }
 
-    pub(super) fn add(&mut self, item: Item<T>) {
+    pub(super) fn add(&mut self, item: Box<Item<T>>) {
         self.size = self.size_with(&item);
         self.rest.push(item);
     }
