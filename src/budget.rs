@@ -8,7 +8,8 @@
 //! handed out and no read is under way: with all pages [parked](Grant::park), only a read can bring anything to hand
 //! out, and waiting for room would be waiting for ever. What is held is thus bounded by the limit and an excess: what
 //! reads under way bring beyond their reservations, and the pages that were admitted without room. Those add up only
-//! while they are parked, to one for each shard, since a parked shard does not read ahead.
+//! while they are parked, to one for each shard, since a parked shard does not read ahead. How much is reserved, a
+//! [`Forecast`] says, at the moment of admission.
 //!
 //! A sink bounds what it has accepted in the same way: a record waits for its turn as a read, and is held as a page until it
 //! is settled.
@@ -19,9 +20,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::lock::lock;
+
+mod forecast;
+
+pub(crate) use self::forecast::Forecast;
+use self::forecast::Guess;
 
 /// The bytes that the shards of one subscription share. Clones share them, too.
 #[derive(Clone, Debug)]
@@ -38,6 +44,8 @@ struct State {
     under_way: usize,
     /// How many pages could be handed out.
     ready: usize,
+    /// How much a read may bring of which nothing is known.
+    guess: Guess,
     /// Those who wait, in order of their tickets.
     waiting: BTreeMap<u64, Waiter>,
     next_ticket: u64,
@@ -45,27 +53,16 @@ struct State {
 
 #[derive(Debug)]
 struct Waiter {
-    reservation: usize,
-    admitted: oneshot::Sender<()>,
+    forecast: Forecast,
+    admitted: oneshot::Sender<Grant>,
 }
 
 /// Where the holder of a grant stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// In the queue, or admitted without having seen it yet.
-    Queued {
-        ticket: u64,
-        reservation: usize,
-    },
-    UnderWay {
-        reservation: usize,
-    },
-    Ready {
-        bytes: usize,
-    },
-    Parked {
-        bytes: usize,
-    },
+    UnderWay { reservation: usize },
+    Ready { bytes: usize },
+    Parked { bytes: usize },
 }
 
 impl Budget {
@@ -76,6 +73,7 @@ impl Budget {
             reserved: 0,
             under_way: 0,
             ready: 0,
+            guess: Guess::new(limit),
             waiting: BTreeMap::new(),
             next_ticket: 0,
         })))
@@ -87,26 +85,28 @@ impl Budget {
     /// # Cancel safety
     ///
     /// A future that is dropped leaves the queue, and gives back what it was granted in the meantime.
-    pub(crate) async fn admit(&self, reservation: usize) -> Grant {
+    pub(crate) async fn admit(&self, forecast: Forecast) -> Grant {
         let (admitted, turn) = oneshot::channel();
-        let ticket = self.update(|state| state.queue(Waiter { reservation, admitted }));
-        let mut grant = Grant { budget: self.clone(), stage: Stage::Queued { ticket, reservation } };
-        // It cannot fail: only the drop of this very grant takes a waiter out of the queue without a word.
-        let _ = turn.await;
-        grant.stage = Stage::UnderWay { reservation };
-        grant
+        let ticket = self.update(|state| state.queue(Waiter { forecast, admitted }));
+        let _place = Place { budget: self, ticket };
+        turn.await.expect("only the drop of its place takes a waiter out of the queue without a word")
     }
 
     /// Its turn, if that is now: nobody waits, and there is room.
-    pub(crate) fn try_admit(&self, reservation: usize) -> Option<Grant> {
+    pub(crate) fn try_admit(&self, bytes: usize) -> Option<Grant> {
         let mut state = self.state();
-        if !state.waiting.is_empty() || !state.has_room(reservation) {
+        if !state.waiting.is_empty() || !state.has_room(bytes) {
             return None;
         }
-        let read = Stage::UnderWay { reservation };
+        let read = Stage::UnderWay { reservation: bytes };
         state.enter(read);
         drop(state);
         Some(Grant { budget: self.clone(), stage: read })
+    }
+
+    /// Takes in what a read brought of which nothing was known.
+    pub(crate) fn learn(&self, bytes: usize) {
+        self.state().guess.learn(bytes);
     }
 
     /// The bytes of all pages that are held.
@@ -121,9 +121,9 @@ impl Budget {
         let admitted = state.admit_waiting();
         // To wake a task may be to drop it, with grants in it that want the lock.
         drop(state);
-        for waiter in admitted {
-            // Whoever has gone meanwhile gives its grant back by itself.
-            let _ = waiter.admitted.send(());
+        for (waiter, stage) in admitted {
+            // Whoever has gone meanwhile does not take it, and it is given back.
+            drop(waiter.admitted.send(Grant { budget: self.clone(), stage }));
         }
         result
     }
@@ -141,14 +141,16 @@ impl State {
         ticket
     }
 
-    fn admit_waiting(&mut self) -> Vec<Waiter> {
+    fn admit_waiting(&mut self) -> Vec<(Waiter, Stage)> {
         let mut admitted = Vec::new();
-        while let Some(reservation) = self.waiting.values().next().map(|first| first.reservation) {
+        while let Some(first) = self.waiting.first_entry() {
+            let reservation = first.get().forecast.bytes(self.guess, Instant::now());
             if !self.has_room(reservation) && (self.ready > 0 || self.under_way > 0) {
                 break;
             }
-            admitted.extend(self.waiting.pop_first().map(|(_, first)| first));
-            self.enter(Stage::UnderWay { reservation });
+            let read = Stage::UnderWay { reservation };
+            admitted.extend(self.waiting.pop_first().map(|(_, first)| (first, read)));
+            self.enter(read);
         }
         admitted
     }
@@ -159,7 +161,6 @@ impl State {
 
     fn enter(&mut self, stage: Stage) {
         match stage {
-            Stage::Queued { .. } => {}
             Stage::UnderWay { reservation } => {
                 self.reserved += reservation;
                 self.under_way += 1;
@@ -174,11 +175,6 @@ impl State {
 
     fn leave(&mut self, stage: Stage) {
         match stage {
-            Stage::Queued { ticket, reservation } => {
-                if self.waiting.remove(&ticket).is_none() {
-                    self.leave(Stage::UnderWay { reservation });
-                }
-            }
             Stage::UnderWay { reservation } => {
                 self.reserved -= reservation;
                 self.under_way -= 1;
@@ -192,6 +188,18 @@ impl State {
     }
 }
 
+/// A place in the queue.
+struct Place<'a> {
+    budget: &'a Budget,
+    ticket: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.budget.update(|state| state.waiting.remove(&self.ticket));
+    }
+}
+
 /// The right to one read, and then to hold its page. Dropping it gives the room back.
 #[derive(Debug)]
 #[must_use = "dropping a grant gives its room back at once"]
@@ -201,6 +209,13 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
+    /// The read takes long: it keeps no room from others, and what it brings comes on top.
+    pub(crate) fn late(&mut self) {
+        if let Stage::UnderWay { .. } = self.stage {
+            self.shift(Stage::UnderWay { reservation: 0 });
+        }
+    }
+
     /// The read brought a page of so many bytes, which can be handed out. Called again, with what is left of the page.
     pub(crate) fn ready(&mut self, bytes: usize) {
         self.shift(Stage::Ready { bytes });
@@ -246,7 +261,7 @@ mod tests {
 
     fn queue(budget: &Budget, reservation: usize) -> Turn {
         let budget = budget.clone();
-        let mut turn = async move { budget.admit(reservation).await }.boxed();
+        let mut turn = async move { budget.admit(Forecast::Exactly(reservation)).await }.boxed();
         match (&mut turn).now_or_never() {
             Some(grant) => async { grant }.boxed(),
             None => turn,
@@ -389,11 +404,62 @@ mod tests {
     }
 
     // A5
+    #[tokio::test(start_paused = true)]
+    async fn what_a_read_may_bring_is_asked_when_it_is_admitted() {
+        let budget = Budget::new(10 << 20);
+        let mut page = page(&budget, 10 << 20);
+        let tip = || Forecast::AtTip { since: Instant::now(), answer: 1 };
+        let mut turns = [tip(), tip()].map(|tip| {
+            let budget = budget.clone();
+            async move { budget.admit(tip).await }.boxed()
+        });
+        assert!(turns.iter_mut().all(waits));
+        tokio::time::advance(std::time::Duration::from_secs(6)).await;
+        page.ready(0);
+        let [first, second] = &mut turns;
+        let mut first = take(first);
+        assert!(waits(second), "each may bring six MiB by now");
+        first.late();
+        let _second = take(second);
+    }
+
+    // A5
+    #[test]
+    fn a_read_that_is_late_keeps_no_room_and_its_page_counts() {
+        let budget = Budget::new(10);
+        let mut late = admit(&budget, 10);
+        let mut waiter = queue(&budget, 10);
+        assert!(waits(&mut waiter));
+        late.late();
+        let _read = take(&mut waiter);
+        late.ready(7);
+        late.late();
+        assert_eq!(budget.held(), 7);
+    }
+
+    // A5
+    #[test]
+    fn reads_of_which_nothing_is_known_are_few_until_they_show_how_large_they_are() {
+        let budget = Budget::new(64 << 20);
+        let unknown = || {
+            let budget = budget.clone();
+            async move { budget.admit(Forecast::Unknown).await }.boxed().now_or_never()
+        };
+        let first: Vec<Grant> = std::iter::from_fn(unknown).collect();
+        assert_eq!(first.len(), 6);
+        first.iter().for_each(|_| budget.learn(10));
+        drop(first);
+        assert_eq!(std::iter::from_fn(unknown).collect::<Vec<_>>().len(), 9);
+        (0..30).for_each(|_| budget.learn(10));
+        assert_eq!(std::iter::from_fn(unknown).collect::<Vec<_>>().len(), 64);
+    }
+
+    // A5
     #[tokio::test]
     async fn freed_room_wakes_the_one_that_waits_for_it() {
         let budget = Budget::new(10);
         let page = page(&budget, 10);
-        let (read, ()) = tokio::join!(budget.admit(10), async { drop(page) });
+        let (read, ()) = tokio::join!(budget.admit(Forecast::Exactly(10)), async { drop(page) });
         drop(read);
         assert_eq!(budget.held(), 0);
     }
@@ -408,7 +474,7 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..500 {
                         drop(queue(budget, reservation));
-                        let mut grant = block_on(budget.admit(reservation));
+                        let mut grant = block_on(budget.admit(Forecast::Exactly(reservation)));
                         grant.ready(round % 3);
                         grant.park();
                     }
@@ -443,7 +509,6 @@ mod tests {
     /// The rule, told from the grants that are out.
     fn may_start(limit: usize, grants: &[Grant], reservation: usize) -> bool {
         let taken = |grant: &Grant| match grant.stage {
-            Stage::Queued { .. } => unreachable!("nobody has a grant before it is admitted"),
             Stage::UnderWay { reservation } => reservation,
             Stage::Ready { bytes } | Stage::Parked { bytes } => bytes,
         };

@@ -3,13 +3,13 @@
 //! A reader runs ahead of the user by one page: [`Reader::next_page`] goes on by itself through empty answers,
 //! throttles, expired iterators and errors until it holds records, and stops there.
 
-use std::{cmp, mem, sync::Arc};
+use std::{mem, sync::Arc};
 
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
 use tracing::Span;
 
 use crate::{
-    budget::Grant,
+    budget::{Forecast, Grant},
     failure::ServiceFailure,
     hub::Hub,
     id::SequenceNumber,
@@ -24,9 +24,9 @@ use crate::{
 
 mod trouble;
 
-/// What the first read of a shard reserves of the budget, and the most that any reserves: the largest answer.
-const FIRST_RESERVATION: usize = 1 << 20;
-const LARGEST_RESERVATION: usize = 10 << 20;
+/// How long a read keeps room for what it may bring: as long as the largest answer takes at the pace of a shard. Few of those that
+/// hang would otherwise keep all others from reading.
+const KEEPS_ROOM: Duration = Duration::from_secs(5);
 
 /// Taken off the moment at which a shard was opened at LATEST when it is opened anew: the `Date` of an answer has whole
 /// seconds, and two hosts of the service may differ a little. It may repeat a record of that second; it loses none.
@@ -55,7 +55,8 @@ pub(crate) struct Reader {
     resume: Origin,
     pace: Pace,
     failures: u32,
-    reservation: usize,
+    /// How much the next read may bring.
+    forecast: Forecast,
     /// A record was read under this lease, so that its row holds a place.
     marked: bool,
     /// Whether the checkpoint at which it began leads nowhere.
@@ -83,6 +84,10 @@ impl Reader {
         let hub = Arc::clone(&ledger.hub);
         let (stream, shard, epoch) = (&hub.stream, &ledger.shard, opening.epoch);
         let span = tracing::info_span!("read", %stream, %shard, epoch);
+        let forecast = match origin {
+            Origin::Latest => Forecast::AtTip { since: Instant::now(), answer: 0 },
+            _ => Forecast::Unknown,
+        };
         Self {
             span,
             pace: Pace::new(hub.settings.reads_per_second, hub.settings.poll_interval),
@@ -92,7 +97,7 @@ impl Reader {
             cursor: Cursor::Lost,
             resume: origin,
             failures: 0,
-            reservation: FIRST_RESERVATION,
+            forecast,
             marked: false,
             stall: Stall::default(),
             lag: Lag::default(),
@@ -200,9 +205,9 @@ impl Reader {
 
     /// One GetRecords.
     async fn read(&mut self, iterator: &str) -> Step {
-        let grant = self.hub.budget.admit(self.reservation).await;
+        let mut grant = self.hub.budget.admit(self.forecast).await;
         let limit = self.hub.read_limit();
-        match self.hub.service.read(iterator, limit).await {
+        match self.fetch(iterator, limit, &mut grant).await {
             Ok(fetched) => {
                 self.watch_lag(&fetched, limit);
                 self.received(fetched, grant).await
@@ -212,6 +217,15 @@ impl Reader {
                 self.hindered_by(failure)
             }
         }
+    }
+
+    async fn fetch(&self, iterator: &str, limit: u32, grant: &mut Grant) -> Result<Fetched, ServiceFailure> {
+        let mut call = self.hub.service.read(iterator, limit);
+        if let Ok(answer) = timeout(KEEPS_ROOM, &mut call).await {
+            return answer;
+        }
+        grant.late();
+        call.await
     }
 
     /// Warns of a shard that falls behind at the pace of its reads, where these ask for less than they were set to.
@@ -241,7 +255,10 @@ impl Reader {
             counts.behind = behind;
         });
         let bytes = records.iter().map(size).sum();
-        self.reservation = cmp::min(bytes, LARGEST_RESERVATION);
+        if self.forecast == Forecast::Unknown {
+            self.hub.budget.learn(bytes);
+        }
+        self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             self.pace.answered(Instant::now(), Answer::Empty);
             self.suspect_checkpoint(behind);

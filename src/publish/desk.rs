@@ -14,7 +14,7 @@ use tokio::{
 use super::{error::PublishError, prepared::Prepared, receipt::Receipt, stats::PublishStats, to::PublishTo};
 use crate::{
     board::Board,
-    budget::{Budget, Grant},
+    budget::{Budget, Forecast, Grant},
     connection::Connection,
     error::KinesisError,
     lanes::Lanes,
@@ -94,7 +94,7 @@ impl Desk {
     pub(super) async fn admit(&self, prepared: Option<&Prepared>) -> Grant {
         match self.try_admit(prepared) {
             Some(grant) => grant,
-            None => self.room.admit(self.reservation(prepared)).await,
+            None => self.room.admit(Forecast::Exactly(self.reservation(prepared))).await,
         }
     }
 

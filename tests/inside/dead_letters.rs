@@ -65,7 +65,7 @@ fn seconds_of_writes(instance: &Instance) -> Vec<u64> {
 async fn a_record_whose_attempts_are_spent_is_written_as_it_came_and_then_settled() {
     let ground = Ground::new(&["a"]);
     let sent = [("id".to_owned(), Bytes::from("1")), ("id".to_owned(), Bytes::from("2"))];
-    ground.kinesis.put_data("a", envelope::encode(&sent, Bytes::from("payload")).unwrap().into());
+    ground.kinesis.put_data("a", envelope::encode(&sent, Bytes::from("payload")).unwrap());
     let mut subscription = ground.instance("me").subscribe(deadly(3)).await;
     next(&mut subscription).await.nack_because("too early");
     drop(next(&mut subscription).await);
@@ -163,7 +163,7 @@ async fn a_record_without_a_key_goes_under_its_sequence_number() {
 async fn a_dead_letter_that_dies_again_keeps_its_first_origin_in_front_of_the_new_one() {
     let ground = Ground::new(&["a"]);
     let origin = [("kinesis-dead-letter-stream".to_owned(), Bytes::from("first"))];
-    ground.kinesis.put_data("a", envelope::encode(&origin, Bytes::from("payload")).unwrap().into());
+    ground.kinesis.put_data("a", envelope::encode(&origin, Bytes::from("payload")).unwrap());
     let mut subscription = ground.instance("me").subscribe(deadly(1)).await;
     next(&mut subscription).await.nack();
     sleep(millis(1)).await;

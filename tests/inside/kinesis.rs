@@ -124,7 +124,7 @@ impl Kinesis {
     }
 
     /// Puts one record with this data.
-    pub(crate) fn put_data(&self, shard: &str, data: Vec<u8>) {
+    pub(crate) fn put_data(&self, shard: &str, data: impl Into<Bytes>) {
         self.put_as(shard, Some("k"), |_| data.into());
     }
 

@@ -44,6 +44,7 @@ mod gone;
 mod leases;
 mod lineage;
 mod marks;
+mod memory;
 mod opening;
 mod pacing;
 mod publishing;
