@@ -26,8 +26,8 @@ const FOREVER: Duration = Duration::from_hours(30 * 365 * 24);
 /// What became of a read. Each cost one of the shard's reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// A page with records, of so many bytes.
-    Page { bytes: usize },
+    /// A page with records, of so many bytes, and whether it left the shard at its tip.
+    Page { bytes: usize, at_tip: bool },
     /// A page without records.
     Empty,
     /// Too many reads, or too many bytes.
@@ -78,14 +78,23 @@ impl Pace {
 
     fn pause(&self, answer: Answer) -> Duration {
         match answer {
-            Answer::Page { bytes } => {
-                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-                Duration::from_nanos(bytes.saturating_mul(1_000_000_000).div_ceil(self.bytes_per_second()))
-            }
+            Answer::Page { bytes, at_tip: false } => self.pause_for(bytes),
+            Answer::Page { bytes, at_tip: true } => self.pause_for(bytes).max(self.pause_at_tip()),
             Answer::Empty | Answer::Throttled => self.poll_interval,
             Answer::Failed => AFTER_FAILURE,
             Answer::Void => Duration::ZERO,
         }
+    }
+
+    fn pause_for(&self, bytes: usize) -> Duration {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        Duration::from_nanos(bytes.saturating_mul(1_000_000_000).div_ceil(self.bytes_per_second()))
+    }
+
+    /// Reading on at once would find next to nothing, and then wait for a whole interval. Half of one, twice, is as many reads.
+    fn pause_at_tip(&self) -> Duration {
+        let even = SECOND / u32::try_from(self.reads_per_second).unwrap_or(u32::MAX);
+        even.max(self.poll_interval / 2)
     }
 
     fn bytes_per_second(&self) -> u64 {
@@ -104,6 +113,14 @@ mod tests {
 
     fn millis(millis: u64) -> Duration {
         Duration::from_millis(millis)
+    }
+
+    fn behind(bytes: usize) -> Answer {
+        Answer::Page { bytes, at_tip: false }
+    }
+
+    fn at_tip(bytes: usize) -> Answer {
+        Answer::Page { bytes, at_tip: true }
     }
 
     /// Reads as early as the pace allows. Each read takes `latency`; gives when, after the start, each was sent.
@@ -129,7 +146,7 @@ mod tests {
             (300, [0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 3_000]),
         ];
         for (latency, expected) in table {
-            let sent = sent(&mut Pace::new(5, POLL), millis(latency), &[Answer::Page { bytes: 1 }; 11]);
+            let sent = sent(&mut Pace::new(5, POLL), millis(latency), &[behind(1); 11]);
             let sent = sent.iter().map(Duration::as_millis).collect::<Vec<_>>();
             assert_eq!(sent, expected, "{latency} ms a read");
         }
@@ -139,10 +156,12 @@ mod tests {
     #[test]
     fn the_answer_says_how_long_to_pause() {
         let table = [
-            ("a byte takes its share of a second, rounded up", Answer::Page { bytes: 1 }, Duration::from_nanos(477)),
-            ("2 MiB", Answer::Page { bytes: 2 << 20 }, millis(1_000)),
-            ("a page as large as there are", Answer::Page { bytes: 10 << 20 }, millis(5_000)),
-            ("records without a byte", Answer::Page { bytes: 0 }, millis(0)),
+            ("a byte takes its share of a second, rounded up", behind(1), Duration::from_nanos(477)),
+            ("2 MiB", behind(2 << 20), millis(1_000)),
+            ("a page as large as there are", behind(10 << 20), millis(5_000)),
+            ("records without a byte", behind(0), millis(0)),
+            ("the last ones there are", at_tip(0), millis(350)),
+            ("the last ones there are, many of them", at_tip(1 << 20), millis(500)),
             ("no records", Answer::Empty, POLL),
             ("throttled", Answer::Throttled, POLL),
             ("failed", Answer::Failed, millis(1_000)),
@@ -156,10 +175,39 @@ mod tests {
 
     // R7
     #[test]
+    fn a_shard_whose_reads_find_what_there_is_is_read_evenly() {
+        let table = [
+            ("twice in an interval", 5, 1_000, [0, 510, 1_020, 1_530, 2_040, 2_550]),
+            ("no more often than allowed", 5, 200, [0, 210, 420, 630, 840, 1_050]),
+            ("as often as allowed", 2, 1, [0, 510, 1_020, 1_530, 2_040, 2_550]),
+            ("many reads are allowed", 1_000, 10, [0, 15, 30, 45, 60, 75]),
+        ];
+        for (name, reads, poll, expected) in table {
+            let sent = sent(&mut Pace::new(reads, millis(poll)), millis(10), &[at_tip(1); 6]);
+            assert_eq!(sent.iter().map(Duration::as_millis).collect::<Vec<_>>(), expected, "{name}");
+        }
+    }
+
+    // R7
+    #[test]
+    fn the_pause_at_the_tip_costs_no_reads() {
+        let reads = |answer: fn(u32) -> Answer| {
+            let mut pace = Pace::new(5, millis(1_000));
+            let answers = (0..200).map(answer).collect::<Vec<_>>();
+            sent(&mut pace, millis(10), &answers).pop().unwrap()
+        };
+        // Read on at once, every other read finds nothing. With the pause, each finds something, or every other one.
+        let at_once = reads(|n| if n % 2 == 0 { behind(1) } else { Answer::Empty });
+        assert!(reads(|_| at_tip(1)) >= at_once - millis(510));
+        assert!(reads(|n| if n % 2 == 0 { at_tip(1) } else { Answer::Empty }) > at_once);
+    }
+
+    // R7
+    #[test]
     fn bytes_are_allowed_with_reads_above_what_the_service_allows_and_never_below() {
         let table = [(1, 1_000), (5, 1_000), (10, 500), (5_000, 1)];
         for (reads, pause) in table {
-            let paused = Pace::new(reads, POLL).pause(Answer::Page { bytes: 2 << 20 });
+            let paused = Pace::new(reads, POLL).pause(behind(2 << 20));
             assert_eq!(paused.as_millis(), pause, "{reads} reads a second");
         }
     }
@@ -173,7 +221,7 @@ mod tests {
     // R7
     #[test]
     fn reads_that_came_to_nothing_count() {
-        for answer in [Answer::Void, Answer::Page { bytes: 0 }] {
+        for answer in [Answer::Void, behind(0)] {
             let sent = sent(&mut Pace::new(2, POLL), millis(0), &[answer; 4]);
             assert_eq!(sent, [millis(0), millis(0), millis(1_000), millis(1_000)], "{answer:?}");
         }
@@ -182,16 +230,14 @@ mod tests {
     // R7
     #[test]
     fn a_longer_pause_and_the_allowance_do_not_add_up() {
-        let sent =
-            sent(&mut Pace::new(1, POLL), millis(0), &[Answer::Empty, Answer::Page { bytes: 3 << 20 }, Answer::Empty]);
+        let sent = sent(&mut Pace::new(1, POLL), millis(0), &[Answer::Empty, behind(3 << 20), Answer::Empty]);
         assert_eq!(sent, [millis(0), millis(1_000), millis(2_500)]);
     }
 
     // R7
     #[test]
     fn settings_out_of_all_proportion_do_no_harm() {
-        let none =
-            sent(&mut Pace::new(0, Duration::MAX), millis(0), &[Answer::Page { bytes: usize::MAX }, Answer::Empty]);
+        let none = sent(&mut Pace::new(0, Duration::MAX), millis(0), &[behind(usize::MAX), Answer::Empty]);
         assert!(none[1] > millis(1_000));
         assert_eq!(sent(&mut Pace::new(5, Duration::MAX), millis(0), &[Answer::Empty; 2])[1], FOREVER);
     }
@@ -206,8 +252,10 @@ mod tests {
 
     fn answer() -> impl Strategy<Value = Answer> {
         prop_oneof![
-            (0..4_000_000_usize).prop_map(|bytes| Answer::Page { bytes }),
-            Just(Answer::Page { bytes: 0 }),
+            (0..4_000_000_usize).prop_map(behind),
+            (0..4_000_000_usize).prop_map(at_tip),
+            Just(behind(0)),
+            Just(at_tip(0)),
             Just(Answer::Empty),
             Just(Answer::Void),
         ]

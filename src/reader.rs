@@ -210,7 +210,7 @@ impl Reader {
         match self.fetch(iterator, limit, &mut grant).await {
             Ok(fetched) => {
                 self.watch_lag(&fetched, limit);
-                self.received(fetched, grant).await
+                self.received(fetched, limit, grant).await
             }
             Err(failure) => {
                 drop(grant);
@@ -238,7 +238,7 @@ impl Reader {
         }
     }
 
-    async fn received(&mut self, fetched: Fetched, mut grant: Grant) -> Step {
+    async fn received(&mut self, fetched: Fetched, limit: u32, mut grant: Grant) -> Step {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
         self.failures = 0;
@@ -264,7 +264,9 @@ impl Reader {
             self.suspect_checkpoint(behind);
             return Step::Again;
         };
-        self.pace.answered(Instant::now(), Answer::Page { bytes });
+        // A full page may have left some where the service does not know, and a closed shard has an end to be seen.
+        let at_tip = is_at_tip && records.len() < limit as usize && !self.ledger.is_closed();
+        self.pace.answered(Instant::now(), Answer::Page { bytes, at_tip });
         grant.ready(bytes);
         self.resume = Origin::After(last.sequence_number.as_str().into());
         let (first, count) = (first.sequence_number.as_str().into(), records.len());

@@ -36,7 +36,7 @@ async fn after_records_were_read_the_shard_is_placed_behind_them_however_it_was_
         let me = ground.instance("me");
         let mut subscription = me.subscribe(latest().start_at(position)).await;
         take(&mut subscription, 2).await.into_iter().for_each(Delivery::ack);
-        sleep(millis(2_500)).await;
+        sleep(millis(3_500)).await;
         let places = me.wire.places("a");
         assert!(places.len() > 2 && places[1..].iter().all(|place| place == "After(a1)"), "{places:?}");
     }

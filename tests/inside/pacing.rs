@@ -36,6 +36,38 @@ async fn a_page_pauses_its_shard_for_its_bytes_at_2_mib_a_second() {
     assert_eq!(me.wire.script.times(Op::GetRecords, "a"), [0, 1_500, 2_500].map(millis));
 }
 
+// R7
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_records_come_one_by_one_is_read_evenly_and_no_more_often_than_at_every_interval_twice() {
+    for (poll, expected) in [(1_000, [0, 500, 1_000, 1_500, 2_000, 2_500]), (200, [0, 200, 400, 600, 800, 1_000])] {
+        let ground = Ground::new(&["a"]);
+        ground.kinesis.put("a", 1);
+        let me = ground.instance("me");
+        let mut subscription = me.subscribe(horizon().poll_interval(millis(poll))).await;
+        for _ in 0..60 {
+            ground.kinesis.put("a", 1);
+            within(&mut subscription, millis(50)).await.into_iter().for_each(Delivery::ack);
+        }
+        assert_eq!(me.wire.script.times(Op::GetRecords, "a")[..6], expected.map(millis));
+    }
+}
+
+// R7
+#[tokio::test(start_paused = true)]
+async fn what_a_shard_still_holds_is_read_at_once() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 4);
+    ground.kinesis.put("b", 1);
+    ground.kinesis.close("b");
+    ground.kinesis.end_with_an_empty_page();
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon().read_limit(2)).await;
+    take(&mut subscription, 5).await.into_iter().for_each(Delivery::ack);
+    sleep(millis(900)).await;
+    assert_eq!(me.wire.script.times(Op::GetRecords, "a"), [0, 1, 2].map(millis), "a full page may not be all");
+    assert_eq!(me.wire.script.times(Op::GetRecords, "b"), [0, 1].map(millis), "a closed shard has an end");
+}
+
 // E1
 #[tokio::test(start_paused = true)]
 async fn a_shard_under_load_is_read_at_most_five_times_in_any_second() {
