@@ -447,10 +447,14 @@ mod tests {
         };
         let first: Vec<Grant> = std::iter::from_fn(unknown).collect();
         assert_eq!(first.len(), 6);
-        first.iter().for_each(|_| budget.learn(10));
-        drop(first);
+        for read in first {
+            budget.learn(10);
+            drop(read);
+        }
         assert_eq!(std::iter::from_fn(unknown).collect::<Vec<_>>().len(), 9);
-        (0..30).for_each(|_| budget.learn(10));
+        for _ in 0..30 {
+            budget.learn(10);
+        }
         assert_eq!(std::iter::from_fn(unknown).collect::<Vec<_>>().len(), 64);
     }
 
