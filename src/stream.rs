@@ -184,8 +184,9 @@ impl KinesisStream {
     ///
     /// | interval | a record now and then: median, 99 % | 20 or 500 records a second | reads a second of a shard: quiet, busy | consumers that fit: shards quiet, busy |
     /// |---|---|---|---|---|
-    /// | 1 s | 0.5 s, 1.0 s | 0.26 s, 0.52 s | 1, 2 | 5, 2 |
-    /// | 200 ms | 0.11 s, 0.21 s | 0.11 s, 0.22 s | 5, 5 | 1, 1 |
+    /// | 1 s | 0.5 s, 1.0 s | 0.26 s, 0.6 s | 1, 2 | 5, 2 |
+    /// | 400 ms | 0.2 s, 0.4 s | 0.11 s, 0.3 s | 2.5, 5 | 2, 1 |
+    /// | 200 ms | 0.1 s, 0.2 s | 0.11 s, 0.2 s | 5, 5 | 1, 1 |
     ///
     /// The latencies are from the put of a record to its delivery, with answers after 10 ms, by the bench `latency`. Shorter intervals
     /// than 200 ms gain nothing with five reads a second. The 2 MiB a second of a shard are shared, too: of a shard that is written at

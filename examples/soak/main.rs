@@ -1,0 +1,147 @@
+//! Reads and settles for as long as it is told to, under all kinds of treatment, and watches its own memory.
+//!
+//! `cargo run --example soak` takes 20 seconds; `cargo run --release --example soak -- --minutes 30 --picture soak.svg` is what
+//! it is for. A Kinesis emulator runs in another process, so that the memory that is looked at is that of the consumer (and
+//! of the producer beside it, which keeps one byte for each record). Records arrive at a steady rate. The consumer goes
+//! through phases, again and again: steady, in disorder with records given back and dropped, slow, and then catching up.
+//! Meanwhile shards are split and merged.
+//!
+//! In the end every record must have been settled, or it fails. It prints the curve of the memory and says whether that
+//! grew between the first and the last third of the run.
+
+use std::{error::Error, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Parser;
+use kinesis_stream::prelude::*;
+use kinesis_stream_support::Ground;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use self::{books::Books, phase::Phase, server::Server, traffic::Soak, watch::Watch};
+
+mod books;
+mod phase;
+mod picture;
+mod server;
+mod traffic;
+mod watch;
+
+const STREAM: &str = "soak";
+
+/// How long the rest may take to be settled once nothing new arrives.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Read a stream for a long time, and see whether memory grows.
+#[derive(Debug, Parser)]
+struct Options {
+    /// How long records are put
+    #[arg(long, value_name = "MINUTES", default_value_t = 1.0 / 3.0)]
+    minutes: f64,
+    /// How many records of 1 KiB are put in a second, in steps of 20
+    #[arg(long, value_name = "RECORDS", default_value_t = 200)]
+    rate: u32,
+    /// How many shards the stream has at first
+    #[arg(long, value_name = "SHARDS", default_value_t = 4)]
+    shards: u32,
+    /// Neither split nor merge shards: each that a stream ever had takes a little memory
+    #[arg(long)]
+    keep_shards: bool,
+    /// Where to draw the curve, as SVG
+    #[arg(long, value_name = "PATH")]
+    picture: Option<PathBuf>,
+    /// Be the emulator
+    #[arg(long, hide = true)]
+    serve: bool,
+}
+
+/// Whatever ends the program early.
+type Failure = Box<dyn Error + Send + Sync>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let options = Options::parse();
+    let done = if options.serve { server::serve().map_err(Failure::from) } else { run(&options).await };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: &Options) -> Result<(), Failure> {
+    let length = Duration::try_from_secs_f64(options.minutes * 60.0)?;
+    let server = Server::start()?;
+    let ground = Ground::at(server.endpoint());
+    ground.create_stream(STREAM, options.shards).await;
+    let broker = KinesisBroker::new().endpoint(server.endpoint()).test_credentials().connect().await?;
+    let stream = KinesisStream::new(STREAM).initial_position(KinesisPosition::horizon());
+    let subscription = broker.subscribe(stream).await?;
+    let (stats, closer) = (subscription.stats_handle(), subscription.closer());
+
+    let end = Instant::now() + length;
+    let soak = Arc::new(Soak::new(options.rate, length));
+    let consumer = tokio::spawn(consume(subscription, Arc::clone(&soak)));
+    let enough = CancellationToken::new();
+    let watching = tokio::spawn(Watch::start(stats, soak.clock.clone(), length).run(enough.clone()));
+    let until = if options.keep_shards { Instant::now() } else { end };
+    let resharding = tokio::spawn(traffic::reshard(ground, soak.clock.clone(), until));
+    traffic::produce(&broker.publisher(), &soak, end).await?;
+
+    resharding.await?;
+    let caught_up = timeout(PATIENCE, soak.all_settled()).await.is_ok();
+    enough.cancel();
+    let watch = watching.await?;
+    let report = closer.close().await;
+    consumer.await??;
+    broker.shutdown().await;
+
+    watch.print();
+    println!("{}", soak.books());
+    if let Some(path) = &options.picture {
+        picture::draw(path, watch.samples())?;
+    }
+    if !caught_up || !report.is_clean() {
+        return Err(format!("records were lost, or are still open: {report:?}").into());
+    }
+    println!("{}", watch.growth());
+    Ok(())
+}
+
+/// Consumes 64 records at a time, until it is closed.
+async fn consume(subscription: Subscription, soak: Arc<Soak>) -> Result<(), KinesisError> {
+    subscription.tolerant().try_for_each_concurrent(64, |delivery| treat(delivery, &soak)).await
+}
+
+/// Does to a record what the phase has in store for it.
+async fn treat(delivery: Delivery, soak: &Soak) -> Result<(), KinesisError> {
+    let number = Books::number(delivery.payload());
+    let chance = number.unwrap_or_default().wrapping_mul(2_654_435_761) % 100;
+    match soak.clock.phase() {
+        Phase::Steady | Phase::CatchingUp => delivery.ack(),
+        Phase::Slow => {
+            sleep(Duration::from_millis(600)).await;
+            delivery.ack();
+        }
+        Phase::Disorder => {
+            sleep(Duration::from_millis(chance as u64)).await;
+            match chance {
+                _ if delivery.attempt() > 1 => drop(delivery.commit().await?),
+                0..6 => {
+                    delivery.nack();
+                    return Ok(());
+                }
+                // It comes again, too.
+                6..9 => return Ok(()),
+                9..40 => drop(delivery.commit().await?),
+                _ => delivery.ack(),
+            }
+        }
+    }
+    soak.books().settle(number);
+    Ok(())
+}

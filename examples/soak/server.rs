@@ -1,0 +1,51 @@
+//! The emulator in a process of its own, which ends when its standard input does.
+
+use std::{
+    env,
+    io::{self, BufRead, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use kinesis_stream_support::Emulator;
+
+/// The process. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    endpoint: String,
+}
+
+impl Server {
+    /// Starts this program once more, to serve.
+    pub(crate) fn start() -> io::Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.arg("--serve").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut server = Self { child: command.spawn()?, endpoint: String::new() };
+        let told = server.child.stdout.take().ok_or_else(|| io::Error::other("a piped output is there"))?;
+        BufReader::new(told).read_line(&mut server.endpoint)?;
+        if server.endpoint.pop().is_none() {
+            return Err(io::Error::other("the emulator ended before it served"));
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The end of its input ends it.
+        drop(self.child.stdin.take());
+        drop(self.child.wait());
+    }
+}
+
+/// Serves, says where, and returns at the end of standard input.
+pub(crate) fn serve() -> io::Result<()> {
+    let emulator = Emulator::start();
+    println!("{}", emulator.endpoint());
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}
