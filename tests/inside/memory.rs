@@ -28,7 +28,9 @@ fn ground() -> Ground {
 }
 
 fn put_one_each(ground: &Ground, data: &Bytes) {
-    shards().iter().for_each(|shard| ground.kinesis.put_data(shard, data.clone()));
+    for shard in shards() {
+        ground.kinesis.put_data(&shard, data.clone());
+    }
 }
 
 fn with_latency(ground: &Ground) -> Instance {
