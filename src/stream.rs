@@ -188,9 +188,12 @@ impl KinesisStream {
     /// | 400 ms | 0.2 s, 0.4 s | 0.11 s, 0.3 s | 2.5, 5 | 2, 1 |
     /// | 200 ms | 0.1 s, 0.2 s | 0.11 s, 0.2 s | 5, 5 | 1, 1 |
     ///
-    /// The latencies are from the put of a record to its delivery, with answers after 10 ms, by the bench `latency`. Shorter intervals
-    /// than 200 ms gain nothing with five reads a second. The 2 MiB a second of a shard are shared, too: of a shard that is written at
-    /// its limit of 1 MiB a second, two consumers can read.
+    /// The latencies are from the put of a record to its delivery, with answers after 10 ms, by the bench `latency`. Below 200 ms
+    /// a quiet shard spends its five reads early in a second and waits for the rest of it: at 50 ms the median is 0.11 s and 99 % are within
+    /// 0.56 s. So they are for servers that allow [more reads](Self::reads_per_second).
+    ///
+    /// The 2 MiB a second of a shard are shared, too: of a shard that is written at its limit of 1 MiB a second, two consumers
+    /// can read.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self
