@@ -12,13 +12,13 @@
 //!
 //! # fn main() -> std::io::Result<()> {
 //! canned::serve_if_spawned();
-//! let kinesis = Canned { shards: 4, records_per_page: 1000, record_bytes: 1024, pages: Some(100) }.spawn()?;
+//! let kinesis = Canned { shards: 4, pages: Some(100), ..Canned::default() }.spawn()?;
 //! println!("reading from {}", kinesis.endpoint());
 //! # Ok(())
 //! # }
 //! ```
 
-use std::{fmt, num::ParseIntError, str::FromStr};
+use std::{fmt, num::ParseIntError, str::FromStr, time::Duration};
 
 mod page;
 mod process;
@@ -37,20 +37,23 @@ pub struct Canned {
     pub record_bytes: usize,
     /// After how many pages a shard ends. Without a number it never does, and it is open.
     pub pages: Option<usize>,
+    /// How long an answer of `GetRecords` takes beyond the work that it is, in whole milliseconds. Others wait for nothing, and
+    /// any number wait at the same time.
+    pub latency: Duration,
 }
 
 impl Default for Canned {
-    /// One endless shard of 1,000 records of 1 KiB a page.
+    /// One endless shard of 1,000 records of 1 KiB a page, answered at once.
     fn default() -> Self {
-        Self { shards: 1, records_per_page: 1000, record_bytes: 1024, pages: None }
+        Self { shards: 1, records_per_page: 1000, record_bytes: 1024, pages: None, latency: Duration::ZERO }
     }
 }
 
-/// Three numbers or four: shards, records per page, bytes per record, and pages.
+/// Five numbers: shards, records per page, bytes per record, pages or 0 where they have no end, milliseconds of latency.
 impl fmt::Display for Canned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.shards, self.records_per_page, self.record_bytes)?;
-        self.pages.map_or(Ok(()), |pages| write!(f, " {pages}"))
+        let Self { shards, records_per_page, record_bytes, pages, latency } = self;
+        write!(f, "{shards} {records_per_page} {record_bytes} {} {}", pages.unwrap_or(0), latency.as_millis())
     }
 }
 
@@ -66,7 +69,8 @@ impl FromStr for Canned {
             shards: number()?.unwrap_or(default.shards),
             records_per_page: number()?.unwrap_or(default.records_per_page),
             record_bytes: number()?.unwrap_or(default.record_bytes),
-            pages: number()?,
+            pages: number()?.filter(|pages| *pages > 0),
+            latency: number()?.map_or(default.latency, |millis| Duration::from_millis(millis as u64)),
         })
     }
 }
@@ -79,7 +83,8 @@ mod tests {
     fn what_is_written_is_read_back() {
         let endless = Canned::default();
         let ending = Canned { pages: Some(7), ..endless };
-        for canned in [endless, ending] {
+        let slow = Canned { latency: Duration::from_millis(20), ..endless };
+        for canned in [endless, ending, slow] {
             assert_eq!(canned.to_string().parse(), Ok(canned));
         }
     }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
-use std::{collections::BTreeSet, net::TcpStream, path::Path};
+use std::{collections::BTreeSet, net::TcpStream, path::Path, time::Duration};
 
 use aws_sdk_kinesis::{
     primitives::Blob,
@@ -12,6 +12,7 @@ use kinesis_stream_support::{
     Ground,
     canned::{Canned, Process},
 };
+use tokio::time::Instant;
 
 const SHARD: &str = "shardId-000000000001";
 
@@ -23,7 +24,8 @@ fn spawn(canned: Canned) -> (Process, Ground) {
 
 #[tokio::test]
 async fn an_ending_shard_holds_what_was_ordered() {
-    let (_process, kinesis) = spawn(Canned { shards: 2, records_per_page: 3, record_bytes: 100, pages: Some(4) });
+    let ending = Canned { shards: 2, records_per_page: 3, record_bytes: 100, pages: Some(4), ..Canned::default() };
+    let (_process, kinesis) = spawn(ending);
     let shards = kinesis.shards("any").await;
     assert_eq!(shards.len(), 2);
     assert!(shards.iter().all(|shard| shard.closed));
@@ -35,7 +37,8 @@ async fn an_ending_shard_holds_what_was_ordered() {
 
 #[tokio::test]
 async fn reading_goes_on_after_a_record() {
-    let (_process, kinesis) = spawn(Canned { shards: 2, records_per_page: 3, record_bytes: 1, pages: Some(2) });
+    let ending = Canned { shards: 2, records_per_page: 3, record_bytes: 1, pages: Some(2), ..Canned::default() };
+    let (_process, kinesis) = spawn(ending);
     let records = kinesis.records("any", SHARD).await;
     let after = &records[2].sequence_number;
     let place = kinesis.client().get_shard_iterator().stream_name("any").shard_id(SHARD);
@@ -57,6 +60,16 @@ async fn an_endless_shard_never_repeats_a_number() {
         iterator = page.next_shard_iterator.unwrap();
     }
     assert_eq!(numbers.len(), 10);
+}
+
+#[tokio::test]
+async fn a_read_takes_at_least_its_latency() {
+    let latency = Duration::from_millis(50);
+    let (_process, kinesis) = spawn(Canned { latency, ..Canned::default() });
+    let started = Instant::now();
+    let page = kinesis.client().get_records().shard_iterator("0/0").send().await.unwrap();
+    assert_eq!(page.records.len(), 1000);
+    assert!(started.elapsed() >= latency);
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::{
     Canned,
@@ -33,7 +34,13 @@ pub(super) fn router(canned: Canned) -> Router {
 
 async fn handle(State(service): State<Arc<Service>>, request: Request) -> Response {
     match Asked::read(request).await {
-        Ok(asked) => service.answer(&asked),
+        Ok(asked) => {
+            let answer = service.answer(&asked);
+            if asked.op == Op::GetRecords && !service.canned.latency.is_zero() {
+                sleep(service.canned.latency).await;
+            }
+            answer
+        }
         Err(refused) => refused.into_response(),
     }
 }
