@@ -113,7 +113,7 @@ struct Ground {
 impl Ground {
     async fn start(records: u32, record_bytes: usize) -> Result<Self> {
         let process = Canned::default().spawn()?;
-        let (client, broker) = clients(&process).await?;
+        let (client, broker) = clients(process.endpoint()).await?;
         Ok(Self {
             records,
             payload: vec![7; record_bytes].into(),

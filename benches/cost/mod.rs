@@ -1,6 +1,6 @@
-//! What both benches share: two clients of a canned Kinesis, what a run costs, and the table.
+//! What the benches share: the clients of a canned Kinesis, what a run costs, and the table.
 
-use std::{error::Error, fmt::Debug, iter, time::Duration};
+use std::{cmp::Ordering, error::Error, fmt::Debug, iter, time::Duration};
 
 use aws_sdk_kinesis::{
     Client,
@@ -8,7 +8,6 @@ use aws_sdk_kinesis::{
 };
 use aws_types::SdkConfig;
 use kinesis_stream::{ConnectedKinesisBroker, KinesisBroker};
-use kinesis_stream_support::canned::Process;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
@@ -16,15 +15,20 @@ pub(crate) type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Resul
 
 pub(crate) const STREAM: &str = "bench";
 
-/// The bare client, whose retries are off, and this library's.
-pub(crate) async fn clients(process: &Process) -> Result<(Client, ConnectedKinesisBroker)> {
+/// What every client of the canned Kinesis at this endpoint is made from.
+pub(crate) fn config(endpoint: &str) -> SdkConfig {
     let keys = Credentials::new("test", "test", None, None, "bench");
-    let config = SdkConfig::builder()
+    SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(process.endpoint())
+        .endpoint_url(endpoint)
         .region(Region::from_static("us-east-1"))
         .credentials_provider(SharedCredentialsProvider::new(keys))
-        .build();
+        .build()
+}
+
+/// The bare client, whose retries are off, and this library's.
+pub(crate) async fn clients(endpoint: &str) -> Result<(Client, ConnectedKinesisBroker)> {
+    let config = config(endpoint);
     let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
     Ok((Client::from_conf(once), KinesisBroker::from_config(config).connect().await?))
 }
@@ -32,8 +36,8 @@ pub(crate) async fn clients(process: &Process) -> Result<(Client, ConnectedKines
 /// What a run cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    wall: Duration,
-    cpu: Duration,
+    pub(crate) wall: Duration,
+    pub(crate) cpu: Duration,
 }
 
 impl Cost {
@@ -52,31 +56,57 @@ fn cpu_time() -> Result<Duration> {
 
 /// Prints what each way cost in all rounds; the first one is the bare one.
 pub(crate) fn print_table<W: Copy + Debug>(ways: &[W], costs: &[Vec<Cost>], records: u32) {
-    println!("         CPU a record, ns     records a second     CPU, to the bare loop's");
-    println!("           least   median       most    median       least   median");
+    println!("         CPU a record, ns     records a second     to the bare loop's: CPU    records a second");
+    println!("           least   median       most    median            least   median       most   median");
     for (way, measured) in iter::zip(ways, costs) {
         print_row(*way, records, measured, &costs[0]);
     }
 }
 
 fn print_row(way: impl Debug, records: u32, costs: &[Cost], bare: &[Cost]) {
-    let [least, cpu] = ranked(costs.iter().map(|cost| nanos(cost.cpu / records)));
-    let [fastest, wall] = ranked(costs.iter().map(|cost| nanos(cost.wall / records)));
-    let [of_bare, _] = ranked(bare.iter().map(|cost| nanos(cost.cpu / records)));
-    let [_, ratio] = ranked(iter::zip(costs, bare).map(|(cost, bare)| cost.cpu.div_duration_f64(bare.cpu)));
+    let nanos = |time: Duration| time.as_secs_f64() * 1e9 / f64::from(records);
+    let cpu = Figures::lowest(costs.iter().map(|cost| nanos(cost.cpu)));
+    let speed = Figures::highest(costs.iter().map(|cost| 1e9 / nanos(cost.wall)));
+    let (of_cpu, of_speed) = (
+        cpu.over(&Figures::lowest(bare.iter().map(|cost| nanos(cost.cpu)))),
+        speed.over(&Figures::highest(bare.iter().map(|cost| 1e9 / nanos(cost.wall)))),
+    );
     let way = format!("{way:?}").to_lowercase();
-    let (most, per_second) = (1e9 / fastest, 1e9 / wall);
-    let least_ratio = least / of_bare;
-    println!("{way:8}{least:8.0} {cpu:8.0} {most:10.0} {per_second:9.0} {least_ratio:11.2} {ratio:8.2}");
+    print!("{way:8}{:8.0} {:8.0} {:10.0} {:9.0}", cpu.best, cpu.median, speed.best, speed.median);
+    println!("{:17.2} {:8.2} {:10.2} {:8.2}", of_cpu.best, of_cpu.median, of_speed.best, of_speed.median);
 }
 
-/// The least and the median.
-fn ranked(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    [values[0], values[values.len() / 2]]
+/// One figure of all rounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    /// Of the round that other work on the machine disturbed least.
+    pub(crate) best: f64,
+    pub(crate) median: f64,
+    /// Of each round.
+    rounds: Vec<f64>,
 }
 
-fn nanos(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e9
+impl Figures {
+    /// Of something that other work on the machine makes more.
+    pub(crate) fn lowest(rounds: impl Iterator<Item = f64>) -> Self {
+        Self::ranked(rounds, f64::total_cmp)
+    }
+
+    /// Of something that other work on the machine makes less.
+    pub(crate) fn highest(rounds: impl Iterator<Item = f64>) -> Self {
+        Self::ranked(rounds, |one, other| other.total_cmp(one))
+    }
+
+    /// As a multiple of another: best by best, and round by round.
+    pub(crate) fn over(&self, other: &Self) -> Self {
+        let ratios = Self::lowest(iter::zip(&self.rounds, &other.rounds).map(|(one, other)| one / other));
+        Self { best: self.best / other.best, ..ratios }
+    }
+
+    fn ranked(rounds: impl Iterator<Item = f64>, best_first: impl FnMut(&f64, &f64) -> Ordering) -> Self {
+        let rounds: Vec<f64> = rounds.collect();
+        let mut ranked = rounds.clone();
+        ranked.sort_by(best_first);
+        Self { best: ranked[0], median: ranked[ranked.len() / 2], rounds }
+    }
 }

@@ -1,0 +1,110 @@
+//! One round of one reader, in a process of its own.
+
+use std::{
+    env, fmt, fs, io,
+    num::ParseIntError,
+    process::{Command, Stdio},
+    str::FromStr,
+    time::Duration,
+};
+
+use clap::Args;
+use kinesis_stream_support::canned::Canned;
+use tokio::runtime;
+
+use crate::{
+    cost::{Cost, Result, STREAM},
+    readers::{Connection, Reader},
+    reading::records,
+};
+
+/// The name under which the stream is read to warm up: with leases and checkpoints of its own.
+const WARM_UP: &str = "warm-up";
+
+/// What a process is to read, and how.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) reader: Reader,
+    pub(crate) endpoint: String,
+    /// What is there, as `Canned` writes it.
+    pub(crate) canned: Canned,
+    /// How long to handle a page, in microseconds.
+    #[arg(value_parser = micros)]
+    pub(crate) handling: Duration,
+    pub(crate) threads: usize,
+}
+
+fn micros(text: &str) -> Result<Duration, ParseIntError> {
+    text.parse().map(Duration::from_micros)
+}
+
+impl Reading {
+    /// Starts this program once more, and waits for what it measured.
+    pub(crate) fn in_a_process(&self) -> Result<Sample> {
+        let Self { reader, endpoint, canned, handling, threads } = self;
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["read", reader.name(), endpoint, &canned.to_string()]);
+        command.args([handling.as_micros().to_string(), threads.to_string()]);
+        let done = command.stderr(Stdio::inherit()).output()?;
+        if !done.status.success() {
+            return Err(io::Error::other(format!("{} failed", reader.name())).into());
+        }
+        String::from_utf8(done.stdout)?.parse()
+    }
+
+    /// Reads, in this process.
+    pub(crate) fn run(&self) -> Result<Sample> {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(self.threads).enable_all().build()?;
+        let cost = runtime.block_on(self.measure())?;
+        Ok(Sample { cost, peak_kib: peak_memory()? })
+    }
+
+    async fn measure(&self) -> Result<Cost> {
+        let connection = Connection::open(self.reader, &self.endpoint).await?;
+        self.check(connection.read(WARM_UP, &self.canned, self.handling).await?)?;
+        let (cost, read) = Cost::of(connection.read(STREAM, &self.canned, self.handling)).await?;
+        self.check(read)?;
+        Ok(cost)
+    }
+
+    fn check(&self, read: u32) -> Result<()> {
+        let all = records(&self.canned);
+        if read == all {
+            return Ok(());
+        }
+        Err(io::Error::other(format!("{all} records are there, {} read {read}", self.reader.name())).into())
+    }
+}
+
+/// What one round of one reader cost. It goes from process to process as three numbers: nanoseconds of the wall clock, nanoseconds
+/// of CPU time, KiB of peak memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    pub(crate) cost: Cost,
+    pub(crate) peak_kib: u32,
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.cost.wall.as_nanos(), self.cost.cpu.as_nanos(), self.peak_kib)
+    }
+}
+
+impl FromStr for Sample {
+    type Err = Box<dyn std::error::Error + Send + Sync>;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let [wall, cpu, peak] = text.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Err(io::Error::other(format!("three numbers are expected, not {text:?}")).into());
+        };
+        let nanos = |text: &str| text.parse().map(Duration::from_nanos);
+        Ok(Self { cost: Cost { wall: nanos(wall)?, cpu: nanos(cpu)? }, peak_kib: peak.parse()? })
+    }
+}
+
+/// The most memory that this process has had, in KiB. Linux tells it.
+fn peak_memory() -> Result<u32> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    Ok(peak.ok_or_else(|| io::Error::other("the system does not tell peak memory"))?.parse()?)
+}
