@@ -13,7 +13,8 @@
 //! - **bare**: a task for each shard that calls GetRecords with the iterator of the answer before. Retries are off. It has no
 //!   leases, no checkpoints, no bound of memory and no acknowledgement: the least that a reader can be.
 //! - **kinesis-stream**: one subscription, whose one consumer, a task, calls `ack()` on every record. Its settings are their
-//!   defaults, but for the pace, which is off. Closing it, which stores the last checkpoints, is part of the measure.
+//!   defaults, but for the pace, which is off, the start at the horizon, and a `read_limit` of a page. Closing it, which stores the
+//!   last checkpoints, is part of the measure.
 //! - **ruststream-kinesis**: one subscription by its transport, [`subscribe_stream`], whose one consumer, a task, awaits `ack()`
 //!   on every message. Its framework of handlers and codecs is left out, since it would only add to it. See [`readers`] for what
 //!   was set.
