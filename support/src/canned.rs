@@ -17,14 +17,20 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Where even sockets are too much, [`Canned::in_process`] gives the same as an HTTP client for the SDK.
 
 use std::{fmt, num::ParseIntError, str::FromStr, time::Duration};
 
+mod in_process;
 mod page;
 mod process;
 mod service;
 
-pub use self::process::{Process, serve, serve_if_spawned};
+pub use self::{
+    in_process::InProcess,
+    process::{Process, serve, serve_if_spawned},
+};
 
 /// What the canned stream is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

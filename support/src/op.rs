@@ -45,7 +45,11 @@ pub enum Op {
 impl Op {
     /// The operation that a request names in its target, as in `Kinesis_20131202.<operation>`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+        Self::named(headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default())
+    }
+
+    /// The operation of this target.
+    pub(crate) fn named(target: &str) -> Self {
         match target.rsplit('.').next().unwrap_or_default() {
             "CreateStream" => Self::CreateStream,
             "DeleteStream" => Self::DeleteStream,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Canned;
+use aws_smithy_types::base64;
 
 /// The digits of a sequence number, as many as the service's have.
 const DIGITS: usize = 56;
@@ -16,13 +16,15 @@ pub(super) struct Template {
 }
 
 impl Template {
-    pub(super) fn new(canned: &Canned) -> Self {
-        let data = zeros(canned.record_bytes);
+    /// So many records of this data, whose partition keys are the first so many, by turns.
+    pub(super) fn new(records: usize, data: &[u8], keys: usize) -> Self {
+        let data = base64::encode(data);
         let mut text = Vec::new();
         let mut numbers = Vec::new();
-        for i in 0..canned.records_per_page {
+        for i in 0..records {
+            let key = i % keys;
             let before = format!(
-                r#"{}{{"ApproximateArrivalTimestamp":1517363399.65,"PartitionKey":"key-{i:06}","Data":"{data}","SequenceNumber":""#,
+                r#"{}{{"ApproximateArrivalTimestamp":1517363399.65,"PartitionKey":"key-{key:06}","Data":"{data}","SequenceNumber":""#,
                 if i == 0 { "" } else { "," },
             );
             text.extend_from_slice(before.as_bytes());
@@ -60,13 +62,6 @@ pub(super) fn position(sequence_number: &str) -> Option<usize> {
     sequence_number.get(16..)?.parse().ok()
 }
 
-/// So many zero bytes, in base64.
-fn zeros(bytes: usize) -> String {
-    let mut text = "A".repeat((bytes * 4).div_ceil(3));
-    text.push_str(["", "==", "="][bytes % 3]);
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,10 +71,5 @@ mod tests {
         let number = sequence_number(3, 1_000_001);
         assert_eq!(number.len(), DIGITS);
         assert_eq!(position(&number), Some(1_000_001));
-    }
-
-    #[test]
-    fn zeros_are_base64() {
-        assert_eq!([zeros(1), zeros(2), zeros(3), zeros(4)], ["AA==", "AAA=", "AAAA", "AAAAAA=="]);
     }
 }

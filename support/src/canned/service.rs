@@ -28,24 +28,25 @@ use crate::{
 };
 
 pub(super) fn router(canned: Canned) -> Router {
-    let service = Service { canned, template: Template::new(&canned), put: AtomicUsize::new(0) };
-    Router::new().fallback(handle).with_state(Arc::new(service))
+    let template = Template::new(canned.records_per_page, &vec![0; canned.record_bytes], usize::MAX);
+    Router::new().fallback(handle).with_state(Arc::new(Service::new(canned, template)))
 }
 
 async fn handle(State(service): State<Arc<Service>>, request: Request) -> Response {
     match Asked::read(request).await {
         Ok(asked) => {
-            let answer = service.answer(&asked);
+            let answer = service.answer(asked.op, &asked.body);
             if asked.op == Op::GetRecords && !service.canned.latency.is_zero() {
                 sleep(service.canned.latency).await;
             }
-            answer
+            answer.map_or(AwsError::INVALID_ARGUMENT.into_response(), |answer| wire::answer(StatusCode::OK, answer))
         }
         Err(refused) => refused.into_response(),
     }
 }
 
-struct Service {
+#[derive(Debug)]
+pub(super) struct Service {
     canned: Canned,
     template: Template,
     /// How many records were put.
@@ -53,19 +54,23 @@ struct Service {
 }
 
 impl Service {
-    fn answer(&self, asked: &Asked) -> Response {
-        if asked.op == Op::PutRecords {
-            return wire::answer(StatusCode::OK, self.put(&asked.body));
+    pub(super) fn new(canned: Canned, template: Template) -> Self {
+        Self { canned, template, put: AtomicUsize::new(0) }
+    }
+
+    /// The answer to a request with this body. None if it makes no sense here.
+    pub(super) fn answer(&self, op: Op, body: &[u8]) -> Option<Vec<u8>> {
+        if op == Op::PutRecords {
+            return Some(self.put(body).into_bytes());
         }
-        let question = asked.json();
-        let answer = match asked.op {
+        let question = serde_json::from_slice(body).unwrap_or_default();
+        match op {
             Op::DescribeStreamSummary => Some(self.describe(&question).to_string().into_bytes()),
             Op::ListShards => Some(self.list().to_string().into_bytes()),
             Op::GetShardIterator => self.place(&question).map(|placed| placed.to_string().into_bytes()),
             Op::GetRecords => self.read(&question),
             _ => None,
-        };
-        answer.map_or(AwsError::INVALID_ARGUMENT.into_response(), |answer| wire::answer(StatusCode::OK, answer))
+        }
     }
 
     fn describe(&self, question: &Value) -> Value {

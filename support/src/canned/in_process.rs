@@ -1,0 +1,151 @@
+//! The same without sockets: an HTTP client for the SDK that answers by itself, at once.
+
+use std::sync::Arc;
+
+use aws_smithy_runtime_api::client::{
+    http::{
+        HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient, SharedHttpConnector,
+    },
+    orchestrator::{HttpRequest, HttpResponse},
+    result::ConnectorError,
+    runtime_components::RuntimeComponents,
+};
+use aws_smithy_types::body::SdkBody;
+use axum::body::Bytes;
+
+use super::{Canned, page::Template, service::Service};
+use crate::op::Op;
+
+/// The date of every answer.
+const DATE: &str = "Tue, 30 Jan 2018 23:09:59 GMT";
+
+impl Canned {
+    /// The same stream, to be answered for in this process.
+    ///
+    /// Each shard repeats one page for ever, sequence numbers and all, and the page is made beforehand: an answer costs
+    /// what finding it costs, and is the same whenever it is given. `pages` says nothing here.
+    #[must_use]
+    pub fn in_process(self) -> InProcess {
+        InProcess { canned: Self { pages: None, ..self }, busy: usize::MAX, keys: usize::MAX, data: None }
+    }
+}
+
+/// A canned service in this process, before it runs.
+///
+/// ```
+/// use kinesis_stream_support::canned::Canned;
+///
+/// let client = Canned { shards: 1000, ..Canned::default() }.in_process().busy(10).http_client();
+/// ```
+#[derive(Clone, Debug)]
+pub struct InProcess {
+    canned: Canned,
+    busy: usize,
+    keys: usize,
+    data: Option<Vec<u8>>,
+}
+
+impl InProcess {
+    /// Only so many shards, the first ones, have records. The pages of all others are empty.
+    #[must_use]
+    pub fn busy(self, shards: usize) -> Self {
+        Self { busy: shards, ..self }
+    }
+
+    /// The records of a page have so many partition keys, by turns, and not one each. At least one.
+    #[must_use]
+    pub fn keys(self, keys: usize) -> Self {
+        Self { keys: keys.max(1), ..self }
+    }
+
+    /// Every record holds this, and not so many zeros.
+    #[must_use]
+    pub fn data(self, data: impl Into<Vec<u8>>) -> Self {
+        Self { data: Some(data.into()), ..self }
+    }
+
+    /// How many records a page of a busy shard holds.
+    #[must_use]
+    pub fn records_per_page(&self) -> usize {
+        self.canned.records_per_page
+    }
+
+    /// How many shards have records.
+    #[must_use]
+    pub fn busy_shards(&self) -> usize {
+        self.busy.min(self.canned.shards)
+    }
+
+    /// An HTTP client whose requests are answered here, with any endpoint.
+    #[must_use]
+    pub fn http_client(&self) -> SharedHttpClient {
+        let canned = self.canned;
+        let data = self.data.clone().unwrap_or_else(|| vec![0; canned.record_bytes]);
+        let template = Template::new(canned.records_per_page, &data, self.keys);
+        let empty = Template::new(0, &[], 1);
+        let page = |shard| {
+            let template = if shard < self.busy { &template } else { &empty };
+            template.fill(shard, 0, Some(format!("{shard}/0"))).into()
+        };
+        let pages = (0..canned.shards).map(page).collect();
+        SharedHttpClient::new(Answers(Arc::new(Inner { pages, service: Service::new(canned, template) })))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Answers(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The one page of each shard.
+    pages: Vec<Bytes>,
+    /// For everything else.
+    service: Service,
+}
+
+impl Inner {
+    fn answer(&self, op: Op, body: &[u8]) -> Option<SdkBody> {
+        if op == Op::GetRecords {
+            return self.pages.get(shard(body)?).cloned().map(SdkBody::from);
+        }
+        self.service.answer(op, body).map(SdkBody::from)
+    }
+}
+
+/// The shard that a GetRecords asks for: its iterator stands in quotes and begins with its number.
+fn shard(body: &[u8]) -> Option<usize> {
+    let text = str::from_utf8(body).ok()?;
+    let (_, iterator) = text.split_once(r#""ShardIterator":""#)?;
+    iterator.split_once('/')?.0.parse().ok()
+}
+
+impl HttpClient for Answers {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for Answers {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let op = Op::named(request.headers().get("x-amz-target").unwrap_or_default());
+        let answer = self.0.answer(op, request.body().bytes().unwrap_or_default());
+        let (status, body) = answer.map_or((400, SdkBody::empty()), |body| (200, body));
+        let response = status.try_into().map(|status| {
+            let mut response = HttpResponse::new(status, body);
+            response.headers_mut().insert("date", DATE);
+            response
+        });
+        HttpConnectorFuture::ready(response.map_err(|error| ConnectorError::other(Box::new(error), None)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_is_answered_with_the_page_of_the_shard_that_its_iterator_names() {
+        assert_eq!(shard(br#"{"Limit":1000,"ShardIterator":"17/0"}"#), Some(17));
+        assert_eq!(shard(br#"{"Limit":1000}"#), None);
+    }
+}
