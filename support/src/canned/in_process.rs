@@ -141,11 +141,39 @@ impl HttpConnector for Answers {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_kinesis::{
+        Client,
+        config::{BehaviorVersion, Config, Credentials, Region},
+    };
+
     use super::*;
 
     #[test]
     fn a_read_is_answered_with_the_page_of_the_shard_that_its_iterator_names() {
         assert_eq!(shard(br#"{"Limit":1000,"ShardIterator":"17/0"}"#), Some(17));
         assert_eq!(shard(br#"{"Limit":1000}"#), None);
+    }
+
+    #[tokio::test]
+    async fn a_busy_shard_repeats_its_page_and_the_others_have_nothing() {
+        let kinesis =
+            Canned { shards: 2, records_per_page: 3, ..Canned::default() }.in_process().busy(1).keys(2).data("hi");
+        let config = Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::from_static("us-east-1"))
+            .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+            .http_client(kinesis.http_client())
+            .build();
+        let client = Client::from_conf(config);
+        let mut iterators = ["0/0".to_owned(), "1/0".to_owned()];
+        for _ in 0..2 {
+            let [busy, idle] = iterators.map(|iterator| client.get_records().shard_iterator(iterator).send());
+            let (busy, idle) = (busy.await.unwrap(), idle.await.unwrap());
+            let records: Vec<_> =
+                busy.records.iter().map(|r| (r.partition_key.as_deref().unwrap(), r.data.as_ref())).collect();
+            assert_eq!(records, [("key-000000", b"hi".as_slice()), ("key-000001", b"hi"), ("key-000000", b"hi")]);
+            assert!(idle.records.is_empty());
+            iterators = [busy, idle].map(|page| page.next_shard_iterator.unwrap());
+        }
     }
 }
