@@ -50,7 +50,7 @@ impl Cost {
 }
 
 /// The CPU time of this process, the user's and the system's.
-fn cpu_time() -> Result<Duration> {
+pub(crate) fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 

@@ -26,10 +26,12 @@ mod in_process;
 mod page;
 mod process;
 mod service;
+mod tally;
 
 pub use self::{
     in_process::InProcess,
     process::{Process, serve, serve_if_spawned},
+    tally::Tally,
 };
 
 /// What the canned stream is like.
@@ -43,8 +45,8 @@ pub struct Canned {
     pub record_bytes: usize,
     /// After how many pages a shard ends. Without a number it never does, and it is open.
     pub pages: Option<usize>,
-    /// How long an answer of `GetRecords` takes beyond the work that it is, in whole milliseconds. Others wait for nothing, and
-    /// any number wait at the same time.
+    /// How long each answer takes beyond the work that it is, as on a way to a service, in whole milliseconds. Any number wait at
+    /// the same time.
     pub latency: Duration,
 }
 

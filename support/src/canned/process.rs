@@ -2,12 +2,12 @@
 
 use std::{
     env,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Write},
     path::Path,
-    process::{self, Child, Command, Stdio},
+    process::{self, Child, ChildStdout, Command, Stdio},
 };
 
-use super::{Canned, service};
+use super::{Canned, Tally, service};
 use crate::server::Server;
 
 /// Tells a spawned program that it is to serve, and what.
@@ -17,6 +17,7 @@ const VARIABLE: &str = "KINESIS_STREAM_CANNED";
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    said: BufReader<ChildStdout>,
     endpoint: String,
 }
 
@@ -25,6 +26,18 @@ impl Process {
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// What it was asked so far.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn tally(&mut self) -> io::Result<Tally> {
+        let mut asking = self.child.stdin.as_ref().ok_or_else(|| io::Error::other("a piped input is there"))?;
+        asking.write_all(b"\n")?;
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        line.parse().map_err(io::Error::other)
     }
 }
 
@@ -55,9 +68,10 @@ impl Canned {
         }
         let mut command = Command::new(program);
         command.env(VARIABLE, self.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Process { child: command.spawn()?, endpoint: String::new() };
-        let told = process.child.stdout.take().ok_or_else(|| io::Error::other("a piped output is there"))?;
-        BufReader::new(told).read_line(&mut process.endpoint)?;
+        let mut child = command.spawn()?;
+        let said = child.stdout.take().ok_or_else(|| io::Error::other("a piped output is there"))?;
+        let mut process = Process { child, said: BufReader::new(said), endpoint: String::new() };
+        process.said.read_line(&mut process.endpoint)?;
         if process.endpoint.pop().is_none() {
             return Err(io::Error::other("the program ended before it served"));
         }
@@ -72,13 +86,17 @@ pub fn serve_if_spawned() {
     }
 }
 
-/// Serves, prints the endpoint, and returns at the end of standard input.
+/// Serves, prints the endpoint, then for each line of standard input what was asked so far, and returns at its end.
 ///
 /// # Errors
 /// There is no port, or no standard input or output.
 pub fn serve(canned: Canned) -> io::Result<()> {
-    let server = Server::start("canned-kinesis", service::router(canned))?;
+    let (router, tally) = service::router(canned);
+    let server = Server::start("canned-kinesis", router)?;
     println!("{}", server.endpoint());
-    io::copy(&mut io::stdin(), &mut io::sink())?;
+    for line in io::stdin().lines() {
+        line?;
+        println!("{}", tally());
+    }
     Ok(())
 }

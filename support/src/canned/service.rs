@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    Canned,
+    Canned, Tally,
     page::{Template, position, sequence_number},
+    tally::Count,
 };
 use crate::{
     faults::AwsError,
@@ -27,22 +28,28 @@ use crate::{
     wire::{self, Asked},
 };
 
-pub(super) fn router(canned: Canned) -> Router {
+/// The most shards on one page of a listing.
+const LISTED_AT_ONCE: usize = 1_000;
+
+/// The service, and what tells how often it was asked.
+pub(super) fn router(canned: Canned) -> (Router, impl Fn() -> Tally) {
     let template = Template::new(canned.records_per_page, &vec![0; canned.record_bytes], usize::MAX);
-    Router::new().fallback(handle).with_state(Arc::new(Service::new(canned, template)))
+    let service = Arc::new(Service::new(canned, template));
+    let asked = Arc::clone(&service);
+    (Router::new().fallback(handle).with_state(service), move || asked.tally())
 }
 
 async fn handle(State(service): State<Arc<Service>>, request: Request) -> Response {
-    match Asked::read(request).await {
-        Ok(asked) => {
-            let answer = service.answer(asked.op, &asked.body);
-            if asked.op == Op::GetRecords && !service.canned.latency.is_zero() {
-                sleep(service.canned.latency).await;
-            }
-            answer.map_or(AwsError::INVALID_ARGUMENT.into_response(), |answer| wire::answer(StatusCode::OK, answer))
-        }
-        Err(refused) => refused.into_response(),
+    let asked = match Asked::read(request).await {
+        Ok(asked) => asked,
+        Err(refused) => return refused.into_response(),
+    };
+    let _under_way = service.count(asked.op).map(Count::enter);
+    if !service.canned.latency.is_zero() {
+        sleep(service.canned.latency).await;
     }
+    let answer = service.answer(asked.op, &asked.body);
+    answer.map_or(AwsError::INVALID_ARGUMENT.into_response(), |answer| wire::answer(StatusCode::OK, answer))
 }
 
 #[derive(Debug)]
@@ -51,11 +58,34 @@ pub(super) struct Service {
     template: Template,
     /// How many records were put.
     put: AtomicUsize,
+    listings: Count,
+    iterators: Count,
+    reads: Count,
 }
 
 impl Service {
     pub(super) fn new(canned: Canned, template: Template) -> Self {
-        Self { canned, template, put: AtomicUsize::new(0) }
+        let [listings, iterators, reads] = [const { Count::new() }; 3];
+        Self { canned, template, put: AtomicUsize::new(0), listings, iterators, reads }
+    }
+
+    fn count(&self, op: Op) -> Option<&Count> {
+        match op {
+            Op::ListShards => Some(&self.listings),
+            Op::GetShardIterator => Some(&self.iterators),
+            Op::GetRecords => Some(&self.reads),
+            _ => None,
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        Tally {
+            listings: self.listings.all(),
+            iterators: self.iterators.all(),
+            iterators_at_once: self.iterators.most(),
+            reads: self.reads.all(),
+            reads_at_once: self.reads.most(),
+        }
     }
 
     /// The answer to a request with this body. None if it makes no sense here.
@@ -66,7 +96,7 @@ impl Service {
         let question = serde_json::from_slice(body).unwrap_or_default();
         match op {
             Op::DescribeStreamSummary => Some(self.describe(&question).to_string().into_bytes()),
-            Op::ListShards => Some(self.list().to_string().into_bytes()),
+            Op::ListShards => Some(self.list(&question).to_string().into_bytes()),
             Op::GetShardIterator => self.place(&question).map(|placed| placed.to_string().into_bytes()),
             Op::GetRecords => self.read(&question),
             _ => None,
@@ -86,7 +116,8 @@ impl Service {
         } })
     }
 
-    fn list(&self) -> Value {
+    /// A token is the number of the first shard of its page.
+    fn list(&self, question: &Value) -> Value {
         let shards = self.canned.shards;
         let width = u128::MAX / u128::try_from(shards.max(1)).unwrap_or(u128::MAX);
         let last = |i: u128| if i + 1 == shards as u128 { u128::MAX } else { width * (i + 1) - 1 };
@@ -104,7 +135,13 @@ impl Service {
                 "SequenceNumberRange": range,
             })
         };
-        json!({ "Shards": (0..shards).map(shard).collect::<Vec<_>>() })
+        let first = question["NextToken"].as_str().and_then(|token| token.parse().ok()).unwrap_or(0);
+        let end = shards.min(first + LISTED_AT_ONCE);
+        let mut page = json!({ "Shards": (first..end).map(shard).collect::<Vec<_>>() });
+        if end < shards {
+            page["NextToken"] = end.to_string().into();
+        }
+        page
     }
 
     /// An iterator stands before a page: the first, or the one that holds the record asked for or the one after it.
