@@ -17,15 +17,18 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
+use self::looks::Looks;
 use crate::{
     error::KinesisError,
     failure::StoreError,
     hub::Hub,
     id::ShardId,
     lease::{Lease, Write},
-    ledger::{Duty, Errand, Ledger, Ledgers},
+    ledger::{Duty, Errand, GRAIN, Ledger, Ledgers},
     life::CloseReport,
 };
+
+mod looks;
 
 /// An errand that came back: what the store said, to whom, and when it was sent.
 type Back = (Arc<Ledger>, Errand, Instant, Result<Write, StoreError>);
@@ -35,15 +38,20 @@ pub(crate) struct Keeper {
     hub: Arc<Hub>,
     ledgers: Arc<Ledgers>,
     errands: FuturesUnordered<BoxFuture<'static, Back>>,
-    /// When to look at every shard, apart from the rounds.
-    look_at: Option<Instant>,
+    /// When to look at single shards, apart from the rounds.
+    looks: Looks,
     report: CloseReport,
 }
 
 /// Starts the keeper. It ends the subscription's life once `coordinator` has ended and every lease is released.
 pub(crate) fn start(hub: Arc<Hub>, ledgers: Arc<Ledgers>, coordinator: JoinHandle<()>) {
-    let keeper =
-        Keeper { hub, ledgers, errands: FuturesUnordered::new(), look_at: None, report: CloseReport::default() };
+    let keeper = Keeper {
+        hub,
+        ledgers,
+        errands: FuturesUnordered::new(),
+        looks: Looks::default(),
+        report: CloseReport::default(),
+    };
     tokio::spawn(keeper.run(coordinator));
 }
 
@@ -86,14 +94,15 @@ impl Keeper {
         let hub = Arc::clone(&self.hub);
         let mut rounds = interval(hub.settings.round());
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !done(&self.ledgers) {
+        // Whoever has an errand under way is not done. That spares looking at every shard after each of them.
+        while !(self.errands.is_empty() && done(&self.ledgers)) {
             select! {
                 biased;
                 // Before the errands, which a busy user could keep coming for ever: renewals hang on the rounds.
                 _ = rounds.tick() => self.round(),
                 Some(back) = self.errands.next() => self.settle(back),
                 shards = hub.bell.rung() => self.visit(&shards),
-                () = at(self.look_at) => self.round(),
+                () = at(self.looks.next()) => self.look(),
             }
         }
     }
@@ -107,10 +116,18 @@ impl Keeper {
         }
     }
 
-    /// Looks at every shard.
+    /// Looks at the shards for which it is time, or nearly so.
+    fn look(&mut self) {
+        for shard in self.looks.take_due(Instant::now() + GRAIN) {
+            if let Some(ledger) = self.ledgers.get(&shard) {
+                self.send(&ledger);
+            }
+        }
+    }
+
+    /// Looks at every shard: at what was settled without a word, and at leases that are new.
     fn round(&mut self) {
         let now = Instant::now();
-        self.look_at = None;
         for ledger in self.ledgers.all() {
             ledger.warn_if_full(now);
             self.send(&ledger);
@@ -121,9 +138,9 @@ impl Keeper {
     fn send(&mut self, ledger: &Arc<Ledger>) {
         let now = Instant::now();
         let Some(errand) = ledger.errand(now) else {
-            self.look_at = self.look_at.into_iter().chain(ledger.look_again_at()).min();
-            return;
+            return self.looks.set(&ledger.shard, ledger.look_again_at());
         };
+        self.looks.set(&ledger.shard, None);
         let (hub, ledger) = (Arc::clone(&self.hub), Arc::clone(ledger));
         self.errands.push(
             async move {

@@ -38,7 +38,7 @@ use self::tenure::Tenure;
 pub(crate) use self::{
     desk::Errand,
     hands::{Back, Committing, HandOut},
-    tenure::{Duty, Progress},
+    tenure::{Duty, GRAIN, Progress},
 };
 
 /// See the module.

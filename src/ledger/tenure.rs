@@ -11,7 +11,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// What is due this soon is done now, so that shards whose leases were taken together are renewed together.
-const GRAIN: Duration = Duration::from_millis(20);
+pub(crate) const GRAIN: Duration = Duration::from_millis(20);
 
 /// What those who wait for the store see. Each tenure has a board of its own, so that a commit that is looked at
 /// late still finds how its own tenure ended.

@@ -1,0 +1,72 @@
+//! When to look at which shard next: pure, with the time passed in.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tokio::time::Instant;
+
+use crate::id::ShardId;
+
+/// One moment for each shard at most. What it costs to look at the next ones does not depend on how many others there are.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    by_shard: HashMap<ShardId, Instant>,
+    in_order: BTreeSet<(Instant, ShardId)>,
+}
+
+impl Looks {
+    /// The shard is to be looked at then, and not before.
+    pub(super) fn set(&mut self, shard: &ShardId, at: Option<Instant>) {
+        let before = match at {
+            Some(at) if self.by_shard.get(shard) == Some(&at) => return,
+            Some(at) => {
+                self.in_order.insert((at, shard.clone()));
+                self.by_shard.insert(shard.clone(), at)
+            }
+            None => self.by_shard.remove(shard),
+        };
+        if let Some(before) = before {
+            self.in_order.remove(&(before, shard.clone()));
+        }
+    }
+
+    /// The earliest moment of all.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.in_order.first().map(|(at, _)| *at)
+    }
+
+    /// Takes out the shards that are to be looked at by then.
+    pub(super) fn take_due(&mut self, by: Instant) -> Vec<ShardId> {
+        let mut due = Vec::new();
+        while let Some(first) = self.in_order.pop_first() {
+            if first.0 > by {
+                self.in_order.insert(first);
+                break;
+            }
+            self.by_shard.remove(&first.1);
+            due.push(first.1);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_shard_is_due_once_at_the_moment_that_was_set_last() {
+        let (mut looks, start) = (Looks::default(), Instant::now());
+        let at = |n| start + Duration::from_secs(n);
+        for (shard, seconds) in [("a", 3), ("b", 1), ("c", 2), ("a", 1), ("b", 5), ("b", 5)] {
+            looks.set(&shard.into(), Some(at(seconds)));
+        }
+        looks.set(&"c".into(), None);
+        looks.set(&"d".into(), None);
+        assert_eq!((looks.next(), looks.take_due(at(0))), (Some(at(1)), vec![]));
+        assert_eq!((looks.take_due(at(4)), looks.next()), (vec!["a".into()], Some(at(5))));
+        assert_eq!((looks.take_due(at(5)), looks.next()), (vec!["b".into()], None));
+        assert!(looks.by_shard.is_empty());
+    }
+}
