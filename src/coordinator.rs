@@ -13,7 +13,6 @@
 
 use std::{
     collections::BTreeSet,
-    mem,
     sync::{Arc, Mutex},
 };
 
@@ -208,9 +207,7 @@ impl Coordinator {
             let listed_at = if self.listed_at >= begun { self.listed_at } else { now };
             self.open(&first, &rows, listed_at);
         }
-        for gone in mem::take(&mut self.gone) {
-            self.leave(gone, &rows);
-        }
+        self.leave_gone(&rows);
         self.hand_over(&rows, now);
         let candidates = self.candidates(&rows, lists, now);
         let this = &*self;

@@ -1,6 +1,10 @@
 //! Shards and rows that are no longer part of the stream (H6, H7).
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    sync::Arc,
+};
 
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
@@ -9,20 +13,31 @@ use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{catalogue::Gone, error::KinesisError, id::ShardId, lease::Lease};
 
 impl Coordinator {
-    /// A shard is no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
-    pub(super) fn leave(&self, Gone { shard, was_memory }: Gone, rows: &[Lease]) {
+    /// These shards are no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
+    pub(super) fn leave_gone(&mut self, rows: &[Lease]) {
+        let gone = mem::take(&mut self.gone);
+        if gone.is_empty() {
+            return;
+        }
+        let by_shard = by_shard(rows);
+        for gone in gone {
+            let row = by_shard.get(&gone.shard).copied();
+            self.leave(gone, row);
+        }
+    }
+
+    fn leave(&self, Gone { shard, was_memory }: Gone, row: Option<&Lease>) {
         let ledger = self.ledgers.get(&shard);
         if ledger.as_ref().is_some_and(|ledger| ledger.is_at_end()) {
             return;
         }
         let is_unread = |row: &Lease| {
-            row.key.shard == shard
-                && self.is_of_this_stream(row)
+            self.is_of_this_stream(row)
                 && !row.is_ended()
                 && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner)
         };
         let was_opened = was_memory || ledger.as_ref().is_some_and(|ledger| ledger.has_begun());
-        if was_opened && rows.iter().any(is_unread) {
+        if was_opened && row.is_some_and(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
             tracing::warn!(%error, "a shard is gone");
             match &ledger {
@@ -38,24 +53,21 @@ impl Coordinator {
     /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6), and those of an older
     /// stream, the shards of which this one does not have.
     pub(super) async fn sweep(&self, rows: &[Lease], now: Instant) {
-        let waits = |parent: &ShardId| {
-            let unread = |child: &ShardId| {
-                let row = rows.iter().find(|row| row.key.shard == *child);
-                row.is_none_or(|row| row.checkpoint.is_none())
-            };
-            let listed = self.catalogue.shards().map(|shard| (&shard.id, &shard.parents));
-            let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
-            listed.chain(known).any(|(child, parents)| parents.contains(parent) && unread(child))
-        };
         let is_over = |row: &&Lease| {
             let shard = &row.key.shard;
             if self.is_of_this_stream(row) {
-                row.is_ended() && self.catalogue.is_gone(shard) && !waits(shard)
+                row.is_ended() && self.catalogue.is_gone(shard)
             } else {
                 self.opening.is_some() && !self.catalogue.has(shard) && self.is_free(Some(row), now)
             }
         };
-        let over = rows.iter().filter(is_over);
+        let mut over: Vec<&Lease> = rows.iter().filter(is_over).collect();
+        if over.is_empty() {
+            return;
+        }
+        let waiting = self.parents_of_unread(rows);
+        over.retain(|row| !self.is_of_this_stream(row) || !waiting.contains(&row.key.shard));
+        let over = over.into_iter();
         let calls = over.map(|row| self.hub.answer(self.hub.store.delete(&row.key, row.seen())));
         stream::iter(calls)
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
@@ -66,4 +78,17 @@ impl Coordinator {
             })
             .await;
     }
+
+    /// The parents of all shards that are known, listed or not, and have no checkpoint.
+    fn parents_of_unread<'a>(&'a self, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
+        let by_shard = by_shard(rows);
+        let is_unread = |child: &ShardId| by_shard.get(child).is_none_or(|row| row.checkpoint.is_none());
+        let listed = self.catalogue.shards().map(|shard| (&shard.id, &shard.parents));
+        let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
+        listed.chain(known).filter(|(child, _)| is_unread(child)).flat_map(|(_, parents)| parents).collect()
+    }
+}
+
+fn by_shard(rows: &[Lease]) -> BTreeMap<&ShardId, &Lease> {
+    rows.iter().map(|row| (&row.key.shard, row)).collect()
 }

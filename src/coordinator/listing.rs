@@ -99,10 +99,12 @@ impl Coordinator {
 
     /// Whether a shard that ended here, and is still listed, has no children in the listing: they appear a little later.
     pub(super) fn lacks_children(&self) -> bool {
+        if Instant::now() >= self.eager_until {
+            return false;
+        }
         let parents: BTreeSet<&ShardId> = self.catalogue.shards().flat_map(|shard| &shard.parents).collect();
         let ended_here = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here());
-        Instant::now() < self.eager_until
-            && self.catalogue.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
+        self.catalogue.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
     }
 }
 
