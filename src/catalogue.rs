@@ -21,6 +21,7 @@ pub(crate) struct Catalogue {
     shards: BTreeMap<ShardId, Entry>,
     gone: BTreeSet<ShardId>,
     has_listed: bool,
+    changes: u64,
 }
 
 #[derive(Debug)]
@@ -86,6 +87,11 @@ impl Catalogue {
         self.shards.get(shard).and_then(|entry| entry.seen_at).is_some_and(|seen_at| now < seen_at + MISSING_FOR)
     }
 
+    /// How often a shard came, was closed or went: whoever saw the same number before has seen all that there is.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.shards.is_empty()
     }
@@ -101,15 +107,25 @@ impl Catalogue {
         let mut missing = std::mem::take(&mut self.shards);
         let mut parents = Vec::new();
         for shard in listing {
-            if missing.remove(&shard.id).is_none_or(|entry| entry.is_memory()) && self.has_listed {
-                parents.extend_from_slice(&shard.parents);
+            let mut entry = Entry::new(shard, begun);
+            match missing.remove(&entry.shard.id).filter(|before| !before.is_memory()) {
+                Some(before) => {
+                    self.changes += u64::from(before.shard.closed != entry.shard.closed);
+                    // It may have been named while it was being listed.
+                    entry.seen_at = entry.seen_at.max(before.seen_at);
+                }
+                None => {
+                    self.changes += 1;
+                    parents.extend(entry.shard.parents.iter().filter(|_| self.has_listed).cloned());
+                }
             }
-            self.shards.insert(shard.id.clone(), Entry::new(shard, begun));
+            self.shards.insert(entry.shard.id.clone(), entry);
         }
         let mut gone = Vec::new();
         for (id, mut entry) in missing {
             let since = *entry.missing_since.get_or_insert(done);
             if begun >= since + MISSING_FOR || denied(&id) {
+                self.changes += 1;
                 self.gone.insert(id.clone());
                 gone.push(Gone { shard: id, was_memory: entry.is_memory() });
             } else {

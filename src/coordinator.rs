@@ -13,6 +13,7 @@
 
 use std::{
     collections::BTreeSet,
+    mem,
     sync::{Arc, Mutex},
 };
 
@@ -25,7 +26,7 @@ use tokio::{
 };
 
 pub(crate) use self::seek::Seek;
-use self::{opening::Opening, strays::Stray};
+use self::{listing::answer, opening::Opening, strays::Stray};
 use crate::{
     balance::Requests,
     catalogue::{Catalogue, Gone},
@@ -89,7 +90,15 @@ struct Coordinator {
     reach: BTreeSet<ShardId>,
     /// Since when shards are owned by nobody because there is no room, and whether that was said.
     unowned_since: Option<(Instant, bool)>,
-    next_listing: Instant,
+    /// When to read the leases next.
+    next_round: Instant,
+    /// None while a listing is under way, unless another one is to follow it at once.
+    next_listing: Option<Instant>,
+    is_listing: bool,
+    /// A listing was made since the leases were read last.
+    lists: bool,
+    /// Some shards were not taken because they were seen too long ago.
+    doubtful: bool,
     /// When the last complete listing was made.
     listed_at: Instant,
     /// When the leases were last looked at, or tried to.
@@ -127,7 +136,11 @@ pub(crate) fn start(
         requests: Requests::default(),
         reach: BTreeSet::new(),
         unowned_since: None,
-        next_listing: now,
+        next_round: now,
+        next_listing: Some(now),
+        is_listing: false,
+        lists: false,
+        doubtful: false,
         listed_at: now,
         looked_at: now,
         strays: Mutex::default(),
@@ -141,7 +154,13 @@ impl Coordinator {
     async fn run(mut self, ready: oneshot::Sender<()>) {
         let hub = Arc::clone(&self.hub);
         let _ends = EndsTheSubscription(Arc::clone(&hub));
-        self.pass().await;
+        let mut listing = Some(self.begin_listing());
+        select! {
+            biased;
+            _ = hub.life.closing() => {}
+            looked = answer(&mut listing) => drop(self.take_in(looked)),
+        }
+        self.pass(self.listed_at).await;
         self.first_pass = false;
         if self.first_listing.is_none() && self.opening.is_none() {
             // What was closed when the subscription began is not known any more, so nothing is passed over: LATEST is that
@@ -151,44 +170,59 @@ impl Coordinator {
         // Nobody waits any more if `subscribe` was cancelled.
         let _ = ready.send(());
         loop {
-            let next_round = self.next_round();
-            select! {
+            let next_listing = self.next_listing.filter(|_| listing.is_none());
+            let due = select! {
                 biased;
                 _ = hub.life.closing() => return self.let_go_of_strays().await,
-                Some(seek) = self.seeks.recv() => self.seek(seek).await,
+                Some(seek) = self.seeks.recv() => {
+                    self.seek(seek).await;
+                    Some(Instant::now())
+                }
                 () = hub.agenda.notified() => self.list_eagerly(),
-                () = hub.rounds.notified() => {}
-                () = sleep_until(next_round.min(self.next_listing)) => {}
+                looked = answer(&mut listing) => self.take_in(looked),
+                () = hub.rounds.notified() => Some(Instant::now()),
+                () = sleep_until(next_listing.into_iter().fold(self.next_round, Instant::min)) => None,
+            };
+            let now = Instant::now();
+            if listing.is_none() && self.next_listing.is_some_and(|at| now >= at) {
+                listing = Some(self.begin_listing());
             }
-            self.pass().await;
+            if let Some(begun) = due.or_else(|| (now >= self.next_round).then_some(now)) {
+                self.pass(begun).await;
+            }
         }
     }
 
-    /// When to read the leases again: after a renewal interval, or as soon as one will have run out.
-    fn next_round(&self) -> Instant {
-        let settings = &self.hub.settings;
-        // One may have run out since, while others were being taken.
-        let runs_out = self.witness.next_to_run_out(&self.hub.owner, settings.lease_ttl, self.looked_at);
-        runs_out.into_iter().fold(Instant::now() + settings.renew_interval, Instant::min)
-    }
-
-    /// A shard ended, or is gone.
-    fn list_eagerly(&mut self) {
+    /// A shard ended, or is gone. Gives when that was if the leases should be looked at now, and not only after the listing
+    /// that it asks for.
+    fn list_eagerly(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        self.next_listing = now;
+        self.next_listing = Some(now);
         self.eager_until = now + self.hub.settings.list_interval;
+        self.announce();
+        (!self.lacks_children()).then_some(now)
     }
 
-    /// Lists if it is time to, reads the leases, and takes what is ready and free.
-    async fn pass(&mut self) {
-        let begun = Instant::now();
+    /// Takes note of the shards that the last pages of their parents named.
+    fn announce(&mut self) {
         for ledger in self.ledgers.all() {
             self.catalogue.announce(&ledger.children(), Instant::now());
         }
-        let lists = Instant::now() >= self.next_listing;
-        if lists && !self.list().await {
-            return;
+    }
+
+    /// Reads the leases, and takes what is ready and free.
+    async fn pass(&mut self, begun: Instant) {
+        if self.hub.life.is_running() {
+            self.look_at_leases(begun).await;
         }
+        let settings = &self.hub.settings;
+        // After a renewal interval, or as soon as a lease will have run out. One may have since, while others were being taken.
+        let runs_out = self.witness.next_to_run_out(&self.hub.owner, settings.lease_ttl, self.looked_at);
+        self.next_round = runs_out.into_iter().fold(Instant::now() + settings.renew_interval, Instant::min);
+    }
+
+    async fn look_at_leases(&mut self, begun: Instant) {
+        self.announce();
         let hub = Arc::clone(&self.hub);
         let answer = hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await;
         let now = Instant::now();
@@ -197,6 +231,7 @@ impl Coordinator {
             Ok(rows) => rows,
             Err(error) => return hub.report_store("reading the leases", error),
         };
+        let lists = mem::take(&mut self.lists);
         self.forget_strays();
         self.witness.observe(&rows, now);
         self.requests.observe(&rows, &hub.owner, now);

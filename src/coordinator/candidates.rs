@@ -38,7 +38,7 @@ impl Coordinator {
         self.reach.clear();
         let Some(opening) = &self.opening else { return Vec::new() };
         let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
-        let (mut awaited, mut doubtful) = (0, false);
+        let (mut awaited, mut doubtful) = (0, 0);
         let mut candidates = Vec::new();
         for shard in self.catalogue.takeable() {
             let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
@@ -46,7 +46,7 @@ impl Coordinator {
             let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
             ledger.seen(shard.closed, row);
             let opens = opening.has(&ledger, row, now);
-            if ledger.is_held() || ledger.was_given_up(lists) {
+            if ledger.is_held() || ledger.was_given_up(false) {
                 continue;
             }
             if !self.is_free(row, now) {
@@ -56,7 +56,7 @@ impl Coordinator {
             }
             // It may have been read to its end, and its row removed since.
             if row.is_none() && !self.catalogue.is_fresh(&shard.id, now) {
-                doubtful = true;
+                doubtful += 1;
                 continue;
             }
             candidates.push(Candidate {
@@ -68,20 +68,22 @@ impl Coordinator {
             });
         }
         self.hub.awaited.store(awaited, Ordering::Relaxed);
-        if doubtful && !lists {
-            self.next_listing = now;
+        self.doubtful = doubtful > 0;
+        if self.doubtful && !lists && !self.is_listing {
+            self.next_listing = Some(now);
         }
-        self.within_bounds(candidates, now)
+        self.within_bounds(candidates, doubtful, now)
     }
 
-    /// Leaves out what is more than this instance may hold: first what nobody meant for it.
-    fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
+    /// Leaves out what is more than this instance may hold: first what nobody meant for it. So many more shards are to be
+    /// seen again before they can be taken.
+    fn within_bounds(&mut self, mut candidates: Vec<Candidate>, doubtful: usize, now: Instant) -> Vec<Candidate> {
         let held = self.ledgers.all().iter().filter(|ledger| ledger.is_working()).count();
         let room = self.hub.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_meant);
         }
-        let unowned = candidates.len().saturating_sub(room);
+        let unowned = (candidates.len() + doubtful).saturating_sub(room);
         candidates.truncate(room);
         self.hub.unowned.store(unowned, Ordering::Relaxed);
         self.warn_of_unowned(unowned, now);

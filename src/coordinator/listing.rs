@@ -1,11 +1,10 @@
-//! Listing the shards, and looking whether the stream is still the same.
+//! Listing the shards, and looking whether the stream is still the same. It is done beside everything else: a call that
+//! hangs holds up neither the leases nor the shards that are known.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, future::pending, sync::Arc};
 
-use tokio::{
-    select,
-    time::{Duration, Instant},
-};
+use futures::{FutureExt, future::BoxFuture};
+use tokio::time::{Duration, Instant};
 
 use super::Coordinator;
 use crate::{
@@ -14,6 +13,7 @@ use crate::{
     failure::{FailureKind, ServiceFailure},
     hub::Hub,
     id::ShardId,
+    ledger::Ledger,
     service::{ListedShard, Listing},
 };
 
@@ -21,17 +21,50 @@ use crate::{
 /// shard yet.
 const EAGER_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A listing under way.
+pub(super) type UnderWay = BoxFuture<'static, Looked>;
+
+/// What a listing came to.
+pub(super) struct Looked {
+    begun: Instant,
+    /// When the stream was created, if there was doubt about it, and the service said so.
+    created: Option<i64>,
+    listed: Result<Vec<ListedShard>, KinesisError>,
+}
+
+/// Waits for the listing, if one is under way.
+///
+/// # Cancel safety
+///
+/// Cancel safe: the listing goes on with the next call.
+pub(super) async fn answer(listing: &mut Option<UnderWay>) -> Looked {
+    match listing {
+        Some(under_way) => {
+            let looked = under_way.await;
+            *listing = None;
+            looked
+        }
+        None => pending().await,
+    }
+}
+
 impl Coordinator {
-    /// Lists the shards. False if the subscription is over.
-    pub(super) async fn list(&mut self) -> bool {
-        let (hub, begun) = (Arc::clone(&self.hub), Instant::now());
-        let listed = select! {
-            biased;
-            _ = hub.life.closing() => return false,
-            listed = self.look() => listed,
-        };
-        let now = Instant::now();
-        self.next_listing = now + hub.settings.list_interval;
+    /// Begins to list the shards. The next listing is set when this one is back, unless it is asked for meanwhile.
+    pub(super) fn begin_listing(&mut self) -> UnderWay {
+        self.next_listing = None;
+        self.is_listing = true;
+        look(Arc::clone(&self.hub), Instant::now()).boxed()
+    }
+
+    /// Takes in what a listing came to. Gives when it came if the leases should be looked at now, and not with the next round:
+    /// it brought something, or something waits for it.
+    pub(super) fn take_in(&mut self, Looked { begun, created, listed }: Looked) -> Option<Instant> {
+        let (hub, now) = (Arc::clone(&self.hub), Instant::now());
+        (self.is_listing, self.lists) = (false, true);
+        if created.is_some() && created != self.beginning.created {
+            self.begin_anew(created);
+        }
+        let before = self.catalogue.changes();
         match listed {
             Ok(listed) => {
                 self.listed_at = now;
@@ -44,49 +77,24 @@ impl Coordinator {
             }
             Err(error) if error.class() == ErrorClass::Fatal => {
                 hub.fail(error);
-                return false;
+                return None;
             }
             Err(error) => {
                 tracing::warn!(%error, "the shards could not be listed");
                 hub.inbox.error(None, error);
             }
         }
-        if self.catalogue.is_empty() || self.lacks_children() {
-            self.next_listing = self.next_listing.min(now + EAGER_INTERVAL);
-        }
-        true
+        let next = self.next_listing.unwrap_or(now + hub.settings.list_interval);
+        let eagerly = self.catalogue.is_empty() || self.lacks_children();
+        self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
+        let is_awaited = now < self.eager_until || self.doubtful || self.opening.is_none() || hub.settings.stop_at_tip;
+        let returns = |ledger: &Arc<Ledger>| ledger.was_given_up(false) && !ledger.was_given_up(true);
+        let returning = self.ledgers.all().iter().filter(|ledger| returns(ledger)).count();
+        (is_awaited || self.catalogue.changes() != before || returning > 0).then_some(now)
     }
 
-    /// Looks at the stream, if there is doubt about it, and at its shards.
-    async fn look(&mut self) -> Result<Vec<ListedShard>, KinesisError> {
-        if self.hub.was_in_doubt() {
-            self.look_again().await;
-        }
-        let failure = match list_all(&self.hub).await {
-            Ok(listed) => return Ok(listed),
-            Err(failure) => failure,
-        };
-        let stream = Arc::clone(&self.hub.stream);
-        // That the stream itself is gone ends the subscription (X1).
-        if failure.kind() == FailureKind::NotFound
-            && let Err(source) = self.hub.service.describe(&stream).await
-            && source.kind() == FailureKind::NotFound
-        {
-            return Err(KinesisError::StreamGone { stream, source });
-        }
-        Err(KinesisError::List { stream, source: failure })
-    }
-
-    /// Looks whether the stream was deleted and created again meanwhile: then everything begins anew (H7).
-    async fn look_again(&mut self) {
-        let created = match self.hub.service.describe(&self.hub.stream).await {
-            Ok(described) => described.created,
-            // What is wrong with the stream, the listing says.
-            Err(_) => return self.hub.doubt_a_little(),
-        };
-        if created.is_none() || created == self.beginning.created {
-            return;
-        }
+    /// The stream was deleted and created again meanwhile: everything begins anew (H7).
+    fn begin_anew(&mut self, created: Option<i64>) {
         self.beginning.created = created;
         self.plan.forced = None;
         self.catalogue = Catalogue::default();
@@ -106,6 +114,39 @@ impl Coordinator {
         let ended_here = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here());
         self.catalogue.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
     }
+}
+
+/// Looks at the stream, if there is doubt about it, and at its shards.
+async fn look(hub: Arc<Hub>, begun: Instant) -> Looked {
+    let created = if hub.was_in_doubt() { created(&hub).await } else { None };
+    Looked { begun, created, listed: list(&hub).await }
+}
+
+/// When the stream was created. What is wrong with it, the listing says.
+async fn created(hub: &Hub) -> Option<i64> {
+    match hub.service.describe(&hub.stream).await {
+        Ok(described) => described.created,
+        Err(_) => {
+            hub.doubt_a_little();
+            None
+        }
+    }
+}
+
+async fn list(hub: &Hub) -> Result<Vec<ListedShard>, KinesisError> {
+    let failure = match list_all(hub).await {
+        Ok(listed) => return Ok(listed),
+        Err(failure) => failure,
+    };
+    let stream = Arc::clone(&hub.stream);
+    // That the stream itself is gone ends the subscription (X1).
+    if failure.kind() == FailureKind::NotFound
+        && let Err(source) = hub.service.describe(&stream).await
+        && source.kind() == FailureKind::NotFound
+    {
+        return Err(KinesisError::StreamGone { stream, source });
+    }
+    Err(KinesisError::List { stream, source: failure })
 }
 
 /// All shards of the stream, page by page.

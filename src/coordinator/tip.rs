@@ -15,7 +15,7 @@ impl Coordinator {
     /// Whether nothing is still to come that this instance is to read.
     pub(super) fn is_done(&self, rows: &[Lease], now: Instant) -> bool {
         let Some(opening) = &self.opening else { return false };
-        if self.lacks_children() || rows.iter().any(|row| self.is_coming(row, now)) {
+        if self.is_listing || self.lacks_children() || rows.iter().any(|row| self.is_coming(row, now)) {
             return false;
         }
         let rows_by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();

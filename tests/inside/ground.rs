@@ -74,6 +74,11 @@ impl Ground {
         rows.into_iter().find(|row| row.key.shard.as_str() == shard)
     }
 
+    /// How many rows there are.
+    pub(crate) async fn rows(&self) -> usize {
+        self.rows.leases(CONSUMER, STREAM).await.unwrap().len()
+    }
+
     /// The checkpoint in the row of a shard, as text; empty if there is none.
     pub(crate) async fn checkpoint(&self, shard: &str) -> String {
         let row = self.row(shard).await;

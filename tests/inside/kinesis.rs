@@ -329,13 +329,14 @@ impl Kinesis {
             let behind =
                 records.get(upto).and_then(|record| record.arrived_at).map_or(0, |at| (self.millis() - at).max(1));
             let next = Place { index: Some(upto), ..place.clone() };
-            let children = state.shards.iter().filter(|(_, shard)| shard.parents.contains(&place.shard)).map(listed);
             let ends = *closed && !more && (index == upto || !state.ends_empty);
+            let named = (ends && state.names_children).then(|| state.shards.iter());
+            let children = named.into_iter().flatten().filter(|(_, shard)| shard.parents.contains(&place.shard));
             Ok(Fetched {
                 records: records[index..upto].to_vec(),
                 next: (!ends).then(|| self.iterator(&next)),
                 behind: Some(behind),
-                children: children.filter(|_| ends && state.names_children).collect(),
+                children: children.map(listed).collect(),
             })
         })
     }

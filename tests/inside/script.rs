@@ -106,6 +106,16 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
         lock(&self.state).made.iter().filter(|made| made.op == op).cloned().collect()
     }
 
+    /// How many calls of one kind were made so long after the start of the script or later.
+    pub(crate) fn count(&self, op: Op, since: Duration) -> usize {
+        lock(&self.state).made.iter().filter(|made| made.op == op && made.at >= since).count()
+    }
+
+    /// When calls of one kind were made.
+    pub(crate) fn times_of(&self, op: Op) -> Vec<Duration> {
+        self.made(op).into_iter().map(|made| made.at).collect()
+    }
+
     /// When calls of one kind were made on one shard.
     pub(crate) fn times(&self, op: Op, shard: &str) -> Vec<Duration> {
         let shard = Some(ShardId::from(shard));

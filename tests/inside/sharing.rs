@@ -267,8 +267,8 @@ async fn a_request_that_the_owner_ignores_runs_out_and_another_shard_is_asked_fo
     }
     assert_eq!(instance.table.deeds("a"), ["Want me"]);
     assert_eq!(instance.table.deeds("b"), ["Want me"]);
-    assert_eq!(instance.table.script.times(Ask::Want, "c"), [seconds(43)]);
-    assert_eq!(instance.table.script.times(Ask::Want, "d"), [seconds(43)]);
+    assert_eq!(instance.table.script.times(Ask::Want, "c"), [seconds(45)]);
+    assert_eq!(instance.table.script.times(Ask::Want, "d"), [seconds(45)]);
     assert_eq!(ground.shares().await, shares([("foreign", 3), ("me", 1)]));
 }
 
