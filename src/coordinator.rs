@@ -6,6 +6,7 @@
 //! - [`opening`]: the shards with which the subscription opens,
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it,
+//! - [`claims`]: which rows in this instance's own name are its own,
 //! - [`strays`]: takes without an answer,
 //! - [`seek`]: moving what is being read to another place,
 //! - [`share`]: asking others for theirs, and handing over what others asked for,
@@ -26,7 +27,7 @@ use tokio::{
 };
 
 pub(crate) use self::seek::Seek;
-use self::{listing::answer, opening::Opening, strays::Stray};
+use self::{claims::Claims, listing::answer, opening::Opening, strays::Stray};
 use crate::{
     balance::Requests,
     catalogue::{Catalogue, Gone},
@@ -35,6 +36,7 @@ use crate::{
     id::ShardId,
     lease::Lease,
     ledger::Ledgers,
+    lock::lock,
     pages::Pages,
     position::{Plan, Position},
     reader::since,
@@ -43,6 +45,7 @@ use crate::{
 };
 
 mod candidates;
+mod claims;
 mod gone;
 mod listing;
 mod opening;
@@ -85,6 +88,7 @@ struct Coordinator {
     /// The first pass is under way: `subscribe` has not returned yet.
     first_pass: bool,
     witness: Witness,
+    claims: Mutex<Claims>,
     requests: Requests,
     /// Shards that this instance would take if others did not hold them: no other ones are asked for.
     reach: BTreeSet<ShardId>,
@@ -133,6 +137,7 @@ pub(crate) fn start(
         opening: None,
         first_pass: true,
         witness: Witness::default(),
+        claims: Mutex::default(),
         requests: Requests::default(),
         reach: BTreeSet::new(),
         unowned_since: None,
@@ -235,6 +240,15 @@ impl Coordinator {
         self.forget_strays();
         self.witness.observe(&rows, now);
         self.requests.observe(&rows, &hub.owner, now);
+        if let Some(twins) = self.find_twin(&rows, now) {
+            let (stream, shard) = (Arc::clone(&hub.stream), twins.key.shard.clone());
+            return hub.fail(KinesisError::DuplicateOwner {
+                stream,
+                shard,
+                owner: Arc::clone(&hub.owner),
+                epoch: twins.epoch,
+            });
+        }
         if self.opening.is_none()
             && let Some(first) = self.first_listing.take()
         {
@@ -254,6 +268,19 @@ impl Coordinator {
         if lists {
             self.sweep(&rows, now).await;
         }
+    }
+
+    /// A row from which it shows that another process runs under this owner id, and that this one is to yield (E4).
+    fn find_twin<'a>(&self, rows: &'a [Lease], now: Instant) -> Option<&'a Lease> {
+        let (me, ttl) = (&self.hub.owner, self.hub.settings.lease_ttl);
+        let mut claims = lock(&self.claims);
+        claims.look(rows, me);
+        let in_my_name = || rows.iter().filter(|row| row.owner.as_ref() == Some(me));
+        let is_held = |shard| self.ledgers.get(shard).is_some_and(|ledger| ledger.is_held());
+        if let Some(row) = in_my_name().find(|row| claims.is_overtaken(row) && is_held(&row.key.shard)) {
+            return Some(row);
+        }
+        claims.yields_to(in_my_name().filter(|row| !self.witness.has_stood(&row.key.shard, ttl, now)), ttl, now)
     }
 
     /// Fixes the opening, when shards and rows are known for the first time. Rows of shards that are not listed are missing

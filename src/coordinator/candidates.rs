@@ -13,6 +13,7 @@ use crate::{
     lease::{Lease, Take},
     ledger::Ledger,
     lineage::{self, Progress, Verdict},
+    lock::lock,
     position::Role,
     service::ListedShard,
 };
@@ -117,9 +118,14 @@ impl Coordinator {
         own.map(|row| (row.key.shard.clone(), progress(row))).collect()
     }
 
-    /// Whether the row names this instance.
+    /// Whether the row is this instance's own, or let go for it.
     fn is_mine(&self, row: &Lease) -> bool {
-        row.owner.as_ref().or(row.wanted_by.as_ref()) == Some(&self.hub.owner)
+        let me = Some(&self.hub.owner);
+        if row.owner.is_some() {
+            row.owner.as_ref() == me && lock(&self.claims).has(row)
+        } else {
+            row.wanted_by.as_ref() == me
+        }
     }
 
     /// Whether the lease can be taken: nobody has it, it was this instance's own, or it ran out (E4, E5). One that its

@@ -6,6 +6,7 @@ use super::{Coordinator, candidates::Candidate};
 use crate::{
     lease::{Held, Lease, Write},
     ledger::Ledger,
+    lock::lock,
     pages::pages,
     position::{Origin, Role},
     reader::{Reader, since},
@@ -19,9 +20,11 @@ impl Coordinator {
         }
         let Candidate { ledger, take, role, replays, .. } = candidate;
         let sent_at = Instant::now();
+        lock(&self.claims).sent(&take);
         let lease = match self.hub.answer(self.hub.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
+                lock(&self.claims).refused(&take);
                 tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");
                 // If that one asked for the shard, or let it go, the lease is still to be had.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {

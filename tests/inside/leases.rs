@@ -1,5 +1,6 @@
 //! Leases are kept while the user is slow, and let go when it is time to (L6, E2, E3).
 
+use futures::future::join;
 use tokio::time::{Duration, sleep};
 
 use super::{
@@ -12,7 +13,8 @@ use crate::{
     ack::Commit,
     delivery::Delivery,
     error::{ErrorClass, KinesisError},
-    failure::FailureKind,
+    failure::{FailureKind, StoreError},
+    subscription::Subscription,
 };
 
 fn renewals(me: &Instance) -> Vec<Duration> {
@@ -21,6 +23,17 @@ fn renewals(me: &Instance) -> Vec<Duration> {
 
 fn every_three_seconds(times: u64) -> Vec<Duration> {
     (1..=times).map(|n| seconds(3 * n)).collect()
+}
+
+/// The error after which the stream ends.
+async fn end(subscription: &mut Subscription) -> KinesisError {
+    loop {
+        let error = error(subscription).await;
+        if error.class() == ErrorClass::Fatal {
+            assert!(item(subscription).await.is_none());
+            return error;
+        }
+    }
 }
 
 // L6
@@ -147,6 +160,56 @@ async fn of_two_processes_under_one_owner_id_one_stops_and_says_why() {
     assert!(within(&mut second, seconds(60)).await.is_empty());
     assert_eq!((ground.row("a").await.unwrap().epoch, ground.row("b").await.unwrap().epoch), (2, 2));
     assert_eq!(ground.owner("a").await, "twin");
+}
+
+// E4, D20: it does not know yet that it is overtaken when it looks at the leases again.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_cut_off_takes_nothing_from_the_twin_that_stands_in_for_it() {
+    let ground = Ground::new(&["a", "b", "c"]);
+    let (one, two) = (ground.instance("twin"), ground.instance("twin"));
+    ground.steal("b", "other").await;
+    let mut first = one.subscribe(latest()).await;
+    ground.until(4_000).await;
+    one.table.script.plan(Rule::everything(), Fault::Hang);
+    let mut second = two.subscribe(latest()).await;
+    ground.until(20_000).await;
+    assert_eq!(two.table.deeds("b"), ["Take twin"]);
+    one.table.script.heal();
+    assert!(matches!(end(&mut first).await, KinesisError::DuplicateOwner { .. }));
+    assert_eq!(one.table.deeds("b"), [""; 0]);
+    assert!(within(&mut second, seconds(60)).await.is_empty());
+    assert_eq!(ground.shares().await, [("twin".to_owned(), 3)].into());
+    assert_eq!(ground.takes().await, 2 * 3);
+}
+
+// E4: neither finds anything of the other one at first.
+#[tokio::test(start_paused = true)]
+async fn of_two_processes_that_start_under_one_owner_id_at_the_same_moment_one_goes_on() {
+    let ground = Ground::new(&["a", "b"]);
+    let (one, two) = (ground.instance("twin"), ground.instance("twin"));
+    // Each has one of them at first, and both looked before.
+    for (instance, later) in [(&one, "b"), (&two, "a")] {
+        instance.table.script.plan(Rule::on(Ask::Take).of(later), Fault::Delay(millis(100)));
+        instance.table.script.plan(Rule::on(Ask::Take), Fault::Delay(millis(10)));
+    }
+    let (mut first, mut second) = join(one.subscribe(latest()), two.subscribe(latest())).await;
+    let fatal = end(&mut second).await;
+    assert!(matches!(&fatal, KinesisError::DuplicateOwner { shard, .. } if shard.as_str() == "a"), "{fatal}");
+    assert!(within(&mut first, seconds(60)).await.is_empty());
+    assert_eq!(ground.shares().await, [("twin".to_owned(), 2)].into());
+}
+
+// E4: restarted at once, its leases are there and have not run out.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_restarted_under_its_owner_id_has_its_leases_back_also_when_the_first_take_fails() {
+    let ground = Ground::new(&["a", "b"]);
+    let (one, two) = (ground.instance("me"), ground.instance("me"));
+    one.die(one.subscribe(latest()).await);
+    two.table.script.plan(Rule::on(Ask::Take).of("b"), Fault::Fail(StoreError::new("scripted")));
+    let subscription = two.subscribe(latest()).await;
+    ground.until(3_010).await;
+    assert_eq!((ground.row("a").await.unwrap().epoch, ground.row("b").await.unwrap().epoch), (2, 2));
+    drop(subscription);
 }
 
 // E5

@@ -1,0 +1,179 @@
+//! Which of the rows in this instance's own name are its own (E4).
+//!
+//! Two processes may run under one owner id, against the rules: one was stopped and taken for dead, say. A name alone then
+//! does not say whose a row is, but its epoch does, since no two takes make the same one. An instance's own are those that
+//! its takes make, and those that it finds when it looks first: they are left from a process before it. All others are of a
+//! twin, and are no more free than those of anybody else. Pure, with the time passed in.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tokio::time::{Duration, Instant};
+
+use crate::{
+    id::ShardId,
+    lease::{Lease, Take},
+};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    by_shard: BTreeMap<ShardId, Claim>,
+    has_looked: bool,
+    /// Since when every look has shown rows of a twin.
+    twin_since: Option<Instant>,
+}
+
+/// What is its own of one shard: before a take of its own, and after it. Both are, until there is an answer.
+#[derive(Debug)]
+struct Claim {
+    before: Option<u64>,
+    after: Option<u64>,
+}
+
+impl Claims {
+    /// Claims what is left in its own name, at the first look.
+    pub(super) fn look(&mut self, rows: &[Lease], me: &Arc<str>) {
+        if !self.has_looked {
+            self.has_looked = true;
+            let left = rows.iter().filter(|row| row.owner.as_ref() == Some(me));
+            let claim = |row: &Lease| Claim { before: None, after: Some(row.epoch) };
+            self.by_shard = left.map(|row| (row.key.shard.clone(), claim(row))).collect();
+        }
+    }
+
+    /// A take is sent.
+    pub(super) fn sent(&mut self, take: &Take) {
+        let seen = take.seen.map_or(0, |seen| seen.epoch);
+        let before = self.has_epoch(&take.key.shard, seen).then_some(seen);
+        self.by_shard.insert(take.key.shard.clone(), Claim { before, after: Some(seen + 1) });
+    }
+
+    /// The take was not applied.
+    pub(super) fn refused(&mut self, take: &Take) {
+        if let Some(claim) = self.by_shard.get_mut(&take.key.shard) {
+            claim.after = None;
+        }
+    }
+
+    /// Whether a row in its own name is its own.
+    pub(super) fn has(&self, row: &Lease) -> bool {
+        self.has_epoch(&row.key.shard, row.epoch)
+    }
+
+    fn has_epoch(&self, shard: &ShardId, epoch: u64) -> bool {
+        self.by_shard.get(shard).is_some_and(|claim| [claim.before, claim.after].contains(&Some(epoch)))
+    }
+
+    /// Whether a twin took, after this instance, what that believes to hold.
+    pub(super) fn is_overtaken(&self, row: &Lease) -> bool {
+        let newest = self.by_shard.get(&row.key.shard).and_then(|claim| claim.after.max(claim.before));
+        newest.is_some_and(|newest| newest < row.epoch)
+    }
+
+    /// Looks at the rows in its own name of which the owner lives. Gives the one of a twin to which this instance yields.
+    ///
+    /// Both see the same rows, and whoever has the first of them goes on. A twin that was overtaken finds that out by
+    /// itself, so this is for two of which neither has what the other one had.
+    pub(super) fn yields_to<'a>(
+        &mut self,
+        alive: impl Iterator<Item = &'a Lease>,
+        patience: Duration,
+        now: Instant,
+    ) -> Option<&'a Lease> {
+        let (own, twins): (Vec<_>, Vec<_>) = alive.partition(|row| self.has(row));
+        let shard = |row: &&'a Lease| &row.key.shard;
+        let Some(first) = twins.into_iter().min_by_key(shard) else {
+            self.twin_since = None;
+            return None;
+        };
+        let since = *self.twin_since.get_or_insert(now);
+        let is_first = own.into_iter().min_by_key(shard).is_none_or(|own| first.key.shard < own.key.shard);
+        (is_first && now >= since + patience).then_some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{LeaseKey, Seen};
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn row(shard: &str, epoch: u64) -> Lease {
+        Lease {
+            key: LeaseKey { consumer: "c".into(), stream: "s".into(), shard: shard.into() },
+            owner: Some("twin".into()),
+            epoch,
+            counter: epoch,
+            checkpoint: None,
+            parents: Vec::new(),
+            stream_created: None,
+            wanted_by: None,
+        }
+    }
+
+    fn take(shard: &str, seen: Option<u64>) -> Take {
+        Take {
+            key: row(shard, 0).key,
+            owner: "twin".into(),
+            seen: seen.map(|epoch| Seen { epoch, counter: epoch }),
+            parents: Vec::new(),
+            stream_created: None,
+            forget_checkpoint: false,
+        }
+    }
+
+    // E4
+    #[test]
+    fn own_is_what_was_left_at_the_first_look_and_what_its_takes_made() {
+        let mut claims = Claims::default();
+        claims.look(&[row("a", 4)], &"twin".into());
+        claims.look(&[row("a", 4), row("b", 1)], &"twin".into());
+        assert_eq!(
+            (claims.has(&row("a", 4)), claims.has(&row("a", 5)), claims.has(&row("b", 1))),
+            (true, false, false)
+        );
+        // Until there is an answer, both are.
+        claims.sent(&take("a", Some(4)));
+        assert_eq!([3, 4, 5].map(|epoch| claims.has(&row("a", epoch))), [false, true, true]);
+        claims.refused(&take("a", Some(4)));
+        assert_eq!([4, 5].map(|epoch| claims.has(&row("a", epoch))), [true, false]);
+        // What it takes from another is its own from then on.
+        claims.sent(&take("b", Some(2)));
+        assert_eq!([2, 3].map(|epoch| claims.has(&row("b", epoch))), [false, true]);
+        claims.sent(&take("c", None));
+        claims.refused(&take("c", None));
+        assert!(!claims.has(&row("c", 1)));
+    }
+
+    // E4
+    #[test]
+    fn what_was_its_own_and_has_a_later_epoch_is_overtaken() {
+        let mut claims = Claims::default();
+        claims.sent(&take("a", None));
+        let overtaken = [row("a", 1), row("a", 2), row("b", 9)].map(|row| claims.is_overtaken(&row));
+        assert_eq!(overtaken, [false, true, false]);
+    }
+
+    // E4
+    #[test]
+    fn of_two_that_live_beside_each_other_the_one_without_the_first_shard_yields_after_a_while() {
+        let (mut first, mut second) = (Claims::default(), Claims::default());
+        first.sent(&take("a", None));
+        second.sent(&take("b", None));
+        let rows = [row("a", 1), row("b", 1)];
+        let start = Instant::now();
+        for (seconds, yields) in [(0, false), (9, false), (10, true)] {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(first.yields_to(rows.iter(), TTL, now), None);
+            assert_eq!(second.yields_to(rows.iter(), TTL, now).is_some(), yields, "{seconds} s");
+        }
+        // One that has nothing yields to one that has something.
+        let mut none = Claims::default();
+        none.yields_to(rows.iter(), TTL, start);
+        assert_eq!(none.yields_to(rows.iter(), TTL, start + TTL), Some(&rows[0]));
+        // A look without any begins anew.
+        assert_eq!(second.yields_to(rows[1..].iter(), TTL, start + TTL), None);
+        assert_eq!(second.yields_to(rows.iter(), TTL, start + TTL), None);
+    }
+}
