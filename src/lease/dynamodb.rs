@@ -83,13 +83,14 @@ use crate::{
 ///
 /// | | write units | read units |
 /// |---|---|---|
-/// | idle | `s` x 60 s / `renew_interval` = 20 `s` | at most (60 s / `renew_interval` + 60 s / `list_interval`) x table / 4 KB, rounded up: 26 for up to 10 rows, 260 for 100 |
+/// | idle | `s` x 60 s / `renew_interval` = 20 `s` | 60 s / `renew_interval` = 20 scans of table / 4 KB, rounded up: 20 for up to 10 rows, 200 for 100, 20,000 for 10,000 |
 /// | busy, with `ack` | at most `s` x 60 s / `checkpoint_interval` = 60 `s`; a checkpoint stands in for a renewal | the same |
 /// | busy, with `commit` | as many as commits that wait for a write, at most one at a time for each shard | the same |
 ///
 /// A take, a release, a request to hand over and a delete are one write each, a take from another owner two. A write that
 /// is refused costs a write as well. A shard whose lease is held costs no other calls, a stream none but its scans: one in
-/// each `renew_interval`, one with each listing of the shards, and one when a shard comes to its end.
+/// each `renew_interval`, and one more with a listing of the shards that shows something new, when a lease runs out, and
+/// up to two when a shard comes to its end.
 ///
 /// # Rows
 ///
