@@ -108,16 +108,13 @@ impl Catalogue {
         let mut parents = Vec::new();
         for shard in listing {
             let mut entry = Entry::new(shard, begun);
-            match missing.remove(&entry.shard.id).filter(|before| !before.is_memory()) {
-                Some(before) => {
-                    self.changes += u64::from(before.shard.closed != entry.shard.closed);
-                    // It may have been named while it was being listed.
-                    entry.seen_at = entry.seen_at.max(before.seen_at);
-                }
-                None => {
-                    self.changes += 1;
-                    parents.extend(entry.shard.parents.iter().filter(|_| self.has_listed).cloned());
-                }
+            if let Some(before) = missing.remove(&entry.shard.id).filter(|before| !before.is_memory()) {
+                self.changes += u64::from(before.shard.closed != entry.shard.closed);
+                // It may have been named while it was being listed.
+                entry.seen_at = entry.seen_at.max(before.seen_at);
+            } else {
+                self.changes += 1;
+                parents.extend(entry.shard.parents.iter().filter(|_| self.has_listed).cloned());
             }
             self.shards.insert(entry.shard.id.clone(), entry);
         }

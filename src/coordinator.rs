@@ -101,8 +101,8 @@ struct Coordinator {
     is_listing: bool,
     /// A listing was made since the leases were read last.
     lists: bool,
-    /// Some shards were not taken because they were seen too long ago.
-    doubtful: bool,
+    /// So many shards were not taken because they were seen too long ago.
+    doubtful: usize,
     /// When the last complete listing was made.
     listed_at: Instant,
     /// When the leases were last looked at, or tried to.
@@ -145,7 +145,7 @@ pub(crate) fn start(
         next_listing: Some(now),
         is_listing: false,
         lists: false,
-        doubtful: false,
+        doubtful: 0,
         listed_at: now,
         looked_at: now,
         strays: Mutex::default(),

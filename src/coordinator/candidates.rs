@@ -69,22 +69,22 @@ impl Coordinator {
             });
         }
         self.hub.awaited.store(awaited, Ordering::Relaxed);
-        self.doubtful = doubtful > 0;
-        if self.doubtful && !lists && !self.is_listing {
+        self.doubtful = doubtful;
+        if doubtful > 0 && !lists && !self.is_listing {
             self.next_listing = Some(now);
         }
-        self.within_bounds(candidates, doubtful, now)
+        self.within_bounds(candidates, now)
     }
 
-    /// Leaves out what is more than this instance may hold: first what nobody meant for it. So many more shards are to be
-    /// seen again before they can be taken.
-    fn within_bounds(&mut self, mut candidates: Vec<Candidate>, doubtful: usize, now: Instant) -> Vec<Candidate> {
+    /// Leaves out what is more than this instance may hold: first what nobody meant for it.
+    fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
         let held = self.ledgers.all().iter().filter(|ledger| ledger.is_working()).count();
         let room = self.hub.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_meant);
         }
-        let unowned = (candidates.len() + doubtful).saturating_sub(room);
+        // Those that are to be seen again before they can be taken need room, too.
+        let unowned = (candidates.len() + self.doubtful).saturating_sub(room);
         candidates.truncate(room);
         self.hub.unowned.store(unowned, Ordering::Relaxed);
         self.warn_of_unowned(unowned, now);

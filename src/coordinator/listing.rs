@@ -87,7 +87,8 @@ impl Coordinator {
         let next = self.next_listing.unwrap_or(now + hub.settings.list_interval);
         let eagerly = self.catalogue.is_empty() || self.lacks_children();
         self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
-        let is_awaited = now < self.eager_until || self.doubtful || self.opening.is_none() || hub.settings.stop_at_tip;
+        let is_awaited =
+            now < self.eager_until || self.doubtful > 0 || self.opening.is_none() || hub.settings.stop_at_tip;
         let returns = |ledger: &Arc<Ledger>| ledger.was_given_up(false) && !ledger.was_given_up(true);
         let returning = self.ledgers.all().iter().filter(|ledger| returns(ledger)).count();
         (is_awaited || self.catalogue.changes() != before || returning > 0).then_some(now)
@@ -124,13 +125,11 @@ async fn look(hub: Arc<Hub>, begun: Instant) -> Looked {
 
 /// When the stream was created. What is wrong with it, the listing says.
 async fn created(hub: &Hub) -> Option<i64> {
-    match hub.service.describe(&hub.stream).await {
-        Ok(described) => described.created,
-        Err(_) => {
-            hub.doubt_a_little();
-            None
-        }
+    let described = hub.service.describe(&hub.stream).await;
+    if described.is_err() {
+        hub.doubt_a_little();
     }
+    described.ok()?.created
 }
 
 async fn list(hub: &Hub) -> Result<Vec<ListedShard>, KinesisError> {
