@@ -228,8 +228,8 @@ async fn read_all(ground: &Ground, poll: Duration) -> Result<JoinSet<()>> {
         let place = ground.client.get_shard_iterator().stream_name(STREAM).shard_id(format!("shardId-{shard:012}"));
         place.shard_iterator_type(ShardIteratorType::Latest).send()
     });
-    let placed: Vec<_> = stream::iter(places).buffer_unordered(CALLS_AT_ONCE).try_collect().await?;
-    Ok(placed.into_iter().map(|placed| read_shard(ground.client.clone(), placed.shard_iterator, poll)).collect())
+    let opened: Vec<_> = stream::iter(places).buffer_unordered(CALLS_AT_ONCE).try_collect().await?;
+    Ok(opened.into_iter().map(|opened| read_shard(ground.client.clone(), opened.shard_iterator, poll)).collect())
 }
 
 async fn read_shard(client: Client, mut next: Option<String>, poll: Duration) {

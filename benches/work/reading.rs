@@ -15,7 +15,7 @@ const READS_PER_SECOND: u32 = 5;
 
 /// A stream of so many shards, with pages of so many records of so many bytes.
 pub(crate) fn kinesis(shards: usize, records_per_page: usize, record_bytes: usize) -> InProcess {
-    Canned { shards, records_per_page, record_bytes, pages: None }.in_process()
+    Canned { shards, records_per_page, record_bytes, ..Canned::default() }.in_process()
 }
 
 /// A subscription that has handed out a page of each busy shard, and read the next one.
