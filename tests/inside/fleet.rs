@@ -9,6 +9,7 @@
 //! that changes. To let one pass none is to stop it, as a signal does.
 
 use std::{
+    collections::BTreeSet,
     env, fmt,
     sync::{Arc, Mutex},
     thread,
@@ -94,6 +95,8 @@ struct Fleet {
     members: Vec<Member>,
     leaving: Vec<(Member, Leaving)>,
     reports: Vec<CloseReport>,
+    /// Owner ids of those that died or left.
+    gone: BTreeSet<String>,
     born: usize,
 }
 
@@ -119,6 +122,7 @@ impl Fleet {
             members: Vec::new(),
             leaving: Vec::new(),
             reports: Vec::new(),
+            gone: BTreeSet::new(),
             born: 0,
         };
         if fleet.from_the_tip {
@@ -254,7 +258,8 @@ impl Fleet {
             assert!(world.is_twin(&member.owner), "{member:?} has ended");
             world.deed(&format!("{} has ended", member.owner));
             world.counts.twins_ended += 1;
-            world.counts.both_ended += usize::from(!self.members.iter().any(|other| other.owner == member.owner));
+            let is_alone = !self.members.iter().any(|other| other.owner == member.owner);
+            world.counts.both_ended += usize::from(is_alone && !self.gone.contains(&member.owner));
         }
     }
 
@@ -304,6 +309,7 @@ impl Fleet {
             let member = self.members.swap_remove(n);
             let owner = member.owner.clone();
             self.deed(&format!("{owner} dies"));
+            self.gone.insert(owner.clone());
             drop(member);
             if self.dice.one_in(2) && !lock(&self.world).is_twin(&owner) {
                 self.join_as(owner, 5);
@@ -316,6 +322,7 @@ impl Fleet {
         let Some(n) = self.any() else { return };
         let (member, now) = (self.members.swap_remove(n), self.clock.millis());
         self.deed(&format!("{} leaves", member.owner));
+        self.gone.insert(member.owner.clone());
         let closing = if self.dice.one_in(3) { None } else { member.close() };
         let leaving = closing.map_or_else(
             || {

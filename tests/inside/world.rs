@@ -79,7 +79,8 @@ pub(crate) struct Counts {
     pub(crate) writes: usize,
     pub(crate) shards: usize,
     pub(crate) swept: usize,
-    /// Instances that ended because another one ran under their owner id, and how often there was no other one left then.
+    /// Instances that ended because another one ran under their owner id, and how often that one had ended likewise before,
+    /// and had neither died nor left.
     pub(crate) twins_ended: usize,
     pub(crate) both_ended: usize,
 }
