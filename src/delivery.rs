@@ -77,6 +77,11 @@ impl<T> Payload<T> {
 /// what dropping the delivery means.
 #[must_use = "an acker that is dropped gives its record back; commit or ack it"]
 pub struct Acker {
+    open: Box<Open>,
+}
+
+/// A record in somebody's hands, and what it takes to settle it. It is boxed, since a delivery moves at every step of a pipeline.
+struct Open {
     ledger: Arc<Ledger>,
     ticket: Ticket,
     epoch: u64,
@@ -92,7 +97,8 @@ pub struct Acker {
 
 impl Delivery {
     pub(crate) fn new(ledger: Arc<Ledger>, ticket: Ticket, epoch: u64, record: Kept, attempts: u32) -> Self {
-        let acker = Acker { ledger, ticket, epoch, attempts, again: false, record, settled: false, tag: None };
+        let open = Open { ledger, ticket, epoch, attempts, again: false, record, settled: false, tag: None };
+        let acker = Acker { open: Box::new(open) };
         Self { payload: Payload::KEPT, acker }
     }
 
@@ -103,7 +109,7 @@ impl Delivery {
             tag.again();
         }
         let mut delivery = Self::new(ledger, ticket, epoch, record, attempts.saturating_add(1));
-        (delivery.acker.again, delivery.acker.tag) = (true, tag);
+        (delivery.acker.open.again, delivery.acker.open.tag) = (true, tag);
         delivery
     }
 }
@@ -111,32 +117,32 @@ impl Delivery {
 impl<T> Delivery<T> {
     /// The payload.
     pub fn payload(&self) -> &T {
-        self.payload.view(&self.acker.record.payload)
+        self.payload.view(&self.acker.open.record.payload)
     }
 
     /// The headers; empty where the producer set none.
     pub fn headers(&self) -> &Headers {
-        &self.acker.record.headers
+        &self.acker.open.record.headers
     }
 
     /// The partition key. None where the stream distributes records by itself and the producer named no key.
     pub fn partition_key(&self) -> Option<&str> {
-        self.acker.record.partition_key.as_deref()
+        self.acker.open.record.partition_key.as_deref()
     }
 
     /// The name of the stream.
     pub fn stream(&self) -> &str {
-        &self.acker.ledger.hub.stream
+        &self.acker.open.ledger.hub.stream
     }
 
     /// The shard.
     pub fn shard(&self) -> &ShardId {
-        &self.acker.ledger.shard
+        &self.acker.open.ledger.shard
     }
 
     /// The place of the record in its shard.
     pub fn sequence_number(&self) -> &SequenceNumber {
-        &self.acker.record.sequence_number
+        &self.acker.open.record.sequence_number
     }
 
     /// The record as a position: where to start reading *at* it.
@@ -146,19 +152,19 @@ impl<T> Delivery<T> {
 
     /// When the service took the record, roughly: see [`Record::arrived_at`].
     pub fn arrived_at(&self) -> Option<SystemTime> {
-        system_time(self.acker.record.arrived_at?)
+        system_time(self.acker.open.record.arrived_at?)
     }
 
     /// How often this process delivered the record, this time included: 1 the first time. The count lives in this process
     /// and with the lease of the shard: after a restart or a seek, or with another instance, it begins at 1 again.
     pub fn attempt(&self) -> u32 {
-        self.acker.attempts
+        self.acker.open.attempts
     }
 
     /// The epoch of the lease under which it was delivered. It grows with every change of owner, so a sink that keeps
     /// the highest epoch it saw for a shard can refuse the writes of an instance that was overtaken.
     pub fn epoch(&self) -> u64 {
-        self.acker.epoch
+        self.acker.open.epoch
     }
 
     /// The lease under which it was delivered, to ask in the middle of long work whether the shard is still held here.
@@ -168,12 +174,12 @@ impl<T> Delivery<T> {
 
     /// Whether the other one is of the same shard.
     pub(crate) fn shares_shard<U>(&self, other: &Delivery<U>) -> bool {
-        Arc::ptr_eq(&self.acker.ledger, &other.acker.ledger)
+        Arc::ptr_eq(&self.acker.open.ledger, &other.acker.open.ledger)
     }
 
     /// Whether the other one is of the same shard and the same opening of it, so that both count or neither does.
     pub(crate) fn shares_opening<U>(&self, other: &Delivery<U>) -> bool {
-        self.shares_shard(other) && self.acker.ticket.shares_opening(other.acker.ticket)
+        self.shares_shard(other) && self.acker.open.ticket.shares_opening(other.acker.open.ticket)
     }
 
     /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that
@@ -235,7 +241,7 @@ impl<T> Delivery<T> {
     /// }
     /// ```
     pub fn map<U>(self, map: impl FnOnce(T) -> U) -> Delivery<U> {
-        let payload = self.payload.take(&self.acker.record.payload);
+        let payload = self.payload.take(&self.acker.open.record.payload);
         Delivery { payload: Payload::Mapped(map(payload)), acker: self.acker }
     }
 
@@ -255,7 +261,6 @@ impl<T> Delivery<T> {
     /// # Errors
     ///
     /// The error of `map`, and the delivery as it was.
-    #[expect(clippy::result_large_err, reason = "the other variant is as large, and neither is kept for long")]
     pub fn try_map<U, E>(self, map: impl FnOnce(&T) -> Result<U, E>) -> Result<Delivery<U>, TryMapError<T, E>> {
         match map(self.payload()) {
             Ok(payload) => Ok(Delivery { payload: Payload::Mapped(payload), acker: self.acker }),
@@ -267,50 +272,51 @@ impl<T> Delivery<T> {
     pub fn into_parts(self) -> (Record<T>, Acker) {
         let Self { payload, acker } = self;
         let record = Record {
-            payload: payload.take(&acker.record.payload),
-            headers: acker.record.headers.clone(),
-            partition_key: acker.record.partition_key.clone(),
-            stream: Arc::clone(&acker.ledger.hub.stream),
-            shard: acker.ledger.shard.clone(),
-            sequence_number: acker.record.sequence_number.clone(),
-            arrived_at: acker.record.arrived_at,
+            payload: payload.take(&acker.open.record.payload),
+            headers: acker.open.record.headers.clone(),
+            partition_key: acker.open.record.partition_key.clone(),
+            stream: Arc::clone(&acker.open.ledger.hub.stream),
+            shard: acker.open.ledger.shard.clone(),
+            sequence_number: acker.open.record.sequence_number.clone(),
+            arrived_at: acker.open.record.arrived_at,
         };
         (record, acker)
     }
 
     /// Which record it is.
     pub(crate) fn spot(&self) -> Spot {
-        Spot { book: Arc::as_ptr(&self.acker.ledger).addr(), ticket: self.acker.ticket }
+        Spot { book: Arc::as_ptr(&self.acker.open.ledger).addr(), ticket: self.acker.open.ticket }
     }
 
     /// Whether it was handed out before.
     pub(crate) fn comes_again(&self) -> bool {
-        self.acker.again
+        self.acker.open.again
     }
 
     /// Gives back what nobody has begun to work on, so that this was no attempt.
     pub(crate) fn put_back(mut self) {
-        let attempts = self.acker.attempts.saturating_sub(1);
+        let attempts = self.acker.open.attempts.saturating_sub(1);
         self.acker.return_after(attempts, Reason::GivenBack);
     }
 
     /// Whether the opening of its shard goes on, so that settling it would change something.
     pub(crate) fn counts(&self) -> bool {
-        self.acker.ledger.counts(self.acker.ticket)
+        self.acker.open.ledger.counts(self.acker.open.ticket)
     }
 
     /// Ties a tag to it, for a watch that wants to know what becomes of the record. A record that comes again still has the
     /// tag of its first time.
     pub(crate) fn tag(&mut self, watch: &Watch, lane: u64) -> Arc<Mark> {
         let spot = self.spot();
-        Tag::tie(&mut self.acker.tag, watch, lane, spot)
+        Tag::tie(&mut self.acker.open.tag, watch, lane, spot)
     }
 }
 
 impl Acker {
     /// As [`Delivery::lease`].
+    #[must_use]
     pub fn lease(&self) -> LeaseToken {
-        LeaseToken::new(Arc::clone(&self.ledger), self.epoch)
+        LeaseToken::new(Arc::clone(&self.open.ledger), self.open.epoch)
     }
 
     /// As [`Delivery::commit`].
@@ -323,9 +329,9 @@ impl Acker {
     ///
     /// As [`Delivery::commit`].
     pub async fn commit(mut self) -> Result<Commit, KinesisError> {
-        let committing = self.ledger.commit(&[self.ticket]);
+        let committing = self.open.ledger.commit(&[self.open.ticket]);
         self.note_settled();
-        committing.outcome(&self.ledger).await
+        committing.outcome(&self.open.ledger).await
     }
 
     /// As [`Delivery::ack`].
@@ -344,44 +350,44 @@ impl Acker {
     }
 
     fn settle(&mut self) {
-        self.ledger.ack(&[self.ticket]);
+        self.open.ledger.ack(&[self.open.ticket]);
         self.note_settled();
     }
 
     /// Notes that the ledger knows.
     fn note_settled(&mut self) {
-        self.settled = true;
-        if let Some(tag) = self.tag.take() {
+        self.open.settled = true;
+        if let Some(tag) = self.open.tag.take() {
             tag.settled();
         }
     }
 
     fn give_back(&mut self, reason: Reason) -> Back {
-        self.return_after(self.attempts, reason)
+        self.return_after(self.open.attempts, reason)
     }
 
     fn return_after(&mut self, attempts: u32, reason: Reason) -> Back {
-        self.settled = true;
-        if let Some(tag) = &self.tag {
+        self.open.settled = true;
+        if let Some(tag) = &self.open.tag {
             tag.back();
         }
-        self.ledger.give_back(Returned {
-            ticket: self.ticket,
-            shard: self.ledger.shard.clone(),
-            record: self.record.clone(),
+        self.open.ledger.give_back(Returned {
+            ticket: self.open.ticket,
+            shard: self.open.ledger.shard.clone(),
+            record: self.open.record.clone(),
             attempts,
             reason,
-            tag: self.tag.take(),
+            tag: self.open.tag.take(),
         })
     }
 }
 
 impl Drop for Acker {
     fn drop(&mut self) {
-        if self.settled {
+        if self.open.settled {
             return;
         }
-        let hub = Arc::clone(&self.ledger.hub);
+        let hub = Arc::clone(&self.open.ledger.hub);
         let reason = if thread::panicking() { Reason::Panicked } else { Reason::Dropped };
         if hub.settings.on_drop == OnDrop::Ack && reason == Reason::Dropped && !hub.life.is_gone() {
             self.settle();
@@ -394,7 +400,7 @@ impl Drop for Acker {
             Back::Over => return,
         };
         if hub.life.is_running() {
-            hub.warn_of_drop(&self.ledger.shard, becomes);
+            hub.warn_of_drop(&self.open.ledger.shard, becomes);
         }
     }
 }
@@ -414,11 +420,11 @@ impl<T: fmt::Debug> fmt::Debug for Delivery<T> {
 impl fmt::Debug for Acker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acker")
-            .field("stream", &self.ledger.hub.stream)
-            .field("shard", &self.ledger.shard)
-            .field("sequence_number", &self.record.sequence_number)
-            .field("epoch", &self.epoch)
-            .field("attempt", &self.attempts)
+            .field("stream", &self.open.ledger.hub.stream)
+            .field("shard", &self.open.ledger.shard)
+            .field("sequence_number", &self.open.record.sequence_number)
+            .field("epoch", &self.open.epoch)
+            .field("attempt", &self.open.attempts)
             .finish_non_exhaustive()
     }
 }

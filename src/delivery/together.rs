@@ -66,13 +66,14 @@ fn settle<D: Into<Acker>, T>(
 fn by_shard(ackers: &[Acker]) -> Vec<(Arc<Ledger>, Vec<Ticket>)> {
     let mut shards: Vec<(Arc<Ledger>, Vec<Ticket>)> = Vec::new();
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
-    for run in ackers.chunk_by(|one, next| Arc::ptr_eq(&one.ledger, &next.ledger)) {
-        let Some(Acker { ledger, .. }) = run.first() else { continue };
+    for run in ackers.chunk_by(|one, next| Arc::ptr_eq(&one.open.ledger, &next.open.ledger)) {
+        let Some(first) = run.first() else { continue };
+        let ledger = &first.open.ledger;
         let place = *places.entry(Arc::as_ptr(ledger).addr()).or_insert(shards.len());
         if place == shards.len() {
             shards.push((Arc::clone(ledger), Vec::with_capacity(run.len())));
         }
-        shards[place].1.extend(run.iter().map(|acker| acker.ticket));
+        shards[place].1.extend(run.iter().map(|acker| acker.open.ticket));
     }
     shards
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{aggregate::Format, failure::ServiceFailure, outgoing::Outgoing, service::Entry};
 
-/// A record that was accepted. It is boxed from then on: it moves through several collections, and is some 350 bytes.
+/// A record that was accepted. It is boxed from then on, since it moves through several collections.
 #[derive(Debug)]
 pub(super) struct Item<T> {
     /// Grows with every record that is accepted.

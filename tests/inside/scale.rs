@@ -116,7 +116,8 @@ async fn busy_shards_store_one_checkpoint_each_interval_and_are_not_renewed_besi
     for _ in 0..60 {
         busy(&ground, &mut subscription, SHARDS).await;
     }
-    let idle = Calls::idle(SHARDS, 1, 120);
+    // Half an interval after a page, and a whole one after none.
+    let idle = Calls::idle(SHARDS, 1, 90);
     assert_eq!(Calls::since(&instances, since), Calls { renewals: 0, checkpoints: SHARDS * 60, ..idle });
 }
 
