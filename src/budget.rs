@@ -26,8 +26,8 @@ use crate::lock::lock;
 
 mod forecast;
 
+use self::forecast::Experience;
 pub(crate) use self::forecast::Forecast;
-use self::forecast::Guess;
 
 /// The bytes that the shards of one subscription share. Clones share them, too.
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ struct State {
     under_way: usize,
     /// How many pages could be handed out.
     ready: usize,
-    /// How much a read may bring of which nothing is known.
-    guess: Guess,
+    /// What the reads have shown.
+    experience: Experience,
     /// Those who wait, in order of their tickets.
     waiting: BTreeMap<u64, Waiter>,
     next_ticket: u64,
@@ -73,7 +73,7 @@ impl Budget {
             reserved: 0,
             under_way: 0,
             ready: 0,
-            guess: Guess::new(limit),
+            experience: Experience::new(limit),
             waiting: BTreeMap::new(),
             next_ticket: 0,
         })))
@@ -104,9 +104,9 @@ impl Budget {
         Some(Grant { budget: self.clone(), stage: read })
     }
 
-    /// Takes in what a read brought of which nothing was known.
-    pub(crate) fn learn(&self, bytes: usize) {
-        self.state().guess.learn(bytes);
+    /// Takes in what a read brought of which this was known.
+    pub(crate) fn learn(&self, forecast: Forecast, bytes: usize) {
+        self.state().experience.learn(forecast, bytes, Instant::now());
     }
 
     /// The bytes of all pages that are held.
@@ -144,7 +144,7 @@ impl State {
     fn admit_waiting(&mut self) -> Vec<(Waiter, Stage)> {
         let mut admitted = Vec::new();
         while let Some(first) = self.waiting.first_entry() {
-            let reservation = first.get().forecast.bytes(self.guess, Instant::now());
+            let reservation = first.get().forecast.bytes(self.experience, Instant::now());
             if !self.has_room(reservation) && (self.ready > 0 || self.under_way > 0) {
                 break;
             }
@@ -448,12 +448,12 @@ mod tests {
         let first: Vec<Grant> = std::iter::from_fn(unknown).collect();
         assert_eq!(first.len(), 6);
         for read in first {
-            budget.learn(10);
+            budget.learn(Forecast::Unknown, 10);
             drop(read);
         }
         assert_eq!(std::iter::from_fn(unknown).collect::<Vec<_>>().len(), 9);
         for _ in 0..30 {
-            budget.learn(10);
+            budget.learn(Forecast::Unknown, 10);
         }
         assert_eq!(std::iter::from_fn(unknown).collect::<Vec<_>>().len(), 64);
     }

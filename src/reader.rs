@@ -255,9 +255,7 @@ impl Reader {
             counts.behind = behind;
         });
         let bytes = records.iter().map(size).sum();
-        if self.forecast == Forecast::Unknown {
-            self.hub.budget.learn(bytes);
-        }
+        self.hub.budget.learn(self.forecast, bytes);
         self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             self.pace.answered(Instant::now(), Answer::Empty);

@@ -235,7 +235,8 @@ impl KinesisStream {
     ///
     /// A read starts when there is room for what it may bring:
     ///
-    /// - of a shard that was at its tip, 1 MiB for each second since then, as much as a shard takes in;
+    /// - of a shard at its tip, as much as its last read brought, and beyond that 1 MiB for each second since then, as much as a shard
+    ///   takes in, or less if reads of such shards have brought less within the last five seconds: where all are idle, a 64th part;
     /// - of a shard that is behind, as much as its last pages;
     /// - of a shard that was not read yet, a sixth of the bound and at most 10 MiB, until the first such reads have shown what they bring:
     ///   less with each one that is small, down to 1 MiB.

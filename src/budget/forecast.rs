@@ -4,7 +4,7 @@
 
 use std::cmp;
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 /// The largest answer that there is.
 const LARGEST: usize = 10 << 20;
@@ -18,6 +18,12 @@ const FIRST_READS: usize = 6;
 
 /// What a shard takes in, in a second.
 const BYTES_PER_SECOND: u128 = 1 << 20;
+
+/// The parts in which a surprise is told.
+const ALL: usize = 64;
+
+/// For how long a surprise, or that there was none, says anything about the next reads.
+const FRESH: Duration = Duration::from_secs(5);
 
 /// What is known of the next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,45 +50,67 @@ impl Forecast {
         }
     }
 
-    /// The bytes, where a read of which nothing is known may bring as many as the guess says.
-    pub(super) fn bytes(self, guess: Guess, now: Instant) -> usize {
+    /// The bytes, by what other reads of the stream have shown.
+    pub(super) fn bytes(self, experience: Experience, now: Instant) -> usize {
         let bytes = match self {
             Self::Exactly(bytes) => return bytes,
-            Self::Unknown => guess.0,
-            Self::AtTip { since, answer } => answer.max(taken_in(now.saturating_duration_since(since).as_micros())),
+            Self::Unknown => experience.first,
+            Self::AtTip { since, answer } => answer.max(taken_in(since, now) * experience.surprise(now) / ALL),
             Self::Behind { page } => page,
         };
         bytes.min(LARGEST)
     }
 }
 
-/// What a shard takes in within so many microseconds.
-fn taken_in(micros: u128) -> usize {
-    usize::try_from(micros.saturating_mul(BYTES_PER_SECOND) / 1_000_000).unwrap_or(usize::MAX)
+/// What a shard may have taken in since then, as far as one answer holds it.
+fn taken_in(since: Instant, now: Instant) -> usize {
+    let micros = now.saturating_duration_since(since).as_micros();
+    usize::try_from(micros.saturating_mul(BYTES_PER_SECOND) / 1_000_000).unwrap_or(LARGEST).min(LARGEST)
 }
 
-/// How much a read may bring of which nothing is known, by what such reads brought. It starts high, so that the first reads
-/// of a thousand shards are not all under way before one of them shows how large they are, and comes down within the first
-/// answers if these are small.
+/// What the reads of a stream have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Guess(usize);
+pub(super) struct Experience {
+    /// How much a read may bring of which nothing is known. It starts high, so that the first reads of a thousand shards are
+    /// not all under way before one of them shows how large they are, and comes down within the first answers if these are
+    /// small.
+    first: usize,
+    /// How much came of a shard at its tip beyond its answer before, in parts of what it may have taken in, and when that
+    /// was learned.
+    surprise: Option<(usize, Instant)>,
+}
 
-impl Guess {
-    /// For a budget of this limit.
+impl Experience {
+    /// None yet, for a budget of this limit.
     pub(super) fn new(limit: usize) -> Self {
-        Self((limit / FIRST_READS).clamp(LEAST_GUESS, LARGEST))
+        Self { first: (limit / FIRST_READS).clamp(LEAST_GUESS, LARGEST), surprise: None }
     }
 
-    /// Takes in what such a read brought.
-    pub(super) fn learn(&mut self, bytes: usize) {
-        self.0 = cmp::max(bytes, self.0 - self.0 / 16).clamp(LEAST_GUESS, LARGEST);
+    /// Takes in what a read brought of which this was known. More than before counts at once, less bit by bit.
+    pub(super) fn learn(&mut self, forecast: Forecast, bytes: usize, now: Instant) {
+        match forecast {
+            Forecast::Unknown => {
+                self.first = cmp::max(bytes, self.first - self.first / 16).clamp(LEAST_GUESS, LARGEST);
+            }
+            Forecast::AtTip { since, answer } => {
+                let most = taken_in(since, now).max(1);
+                let beyond = bytes.saturating_sub(answer).min(most) * ALL / most;
+                let before = self.surprise(now);
+                self.surprise = Some((cmp::max(beyond, before - before.div_ceil(16)).max(1), now));
+            }
+            Forecast::Exactly(_) | Forecast::Behind { .. } => {}
+        }
+    }
+
+    /// How much may come as a surprise: everything, where nothing was learned for some time. There was an outage then, or the
+    /// user stood still.
+    fn surprise(self, now: Instant) -> usize {
+        self.surprise.filter(|(_, learned_at)| now < *learned_at + FRESH).map_or(ALL, |(parts, _)| parts)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Duration;
-
     use super::*;
 
     const MIB: usize = 1 << 20;
@@ -105,7 +133,7 @@ mod tests {
             ("a page that is larger than there are", Forecast::Behind { page: 11 * MIB }, 10 * MIB),
         ];
         for (name, forecast, bytes) in table {
-            assert_eq!(forecast.bytes(Guess::new(DEFAULT), now), bytes, "{name}");
+            assert_eq!(forecast.bytes(Experience::new(DEFAULT), now), bytes, "{name}");
         }
     }
 
@@ -130,27 +158,62 @@ mod tests {
 
     // A5
     #[test]
-    fn a_guess_begins_as_large_as_there_are_and_within_the_limit() {
+    fn a_first_read_is_taken_for_as_large_as_there_are_within_the_limit() {
         let table =
             [(0, MIB), (8 * MIB, 4 * MIB / 3), (60 * MIB, 10 * MIB), (DEFAULT, 10 * MIB), (usize::MAX, 10 * MIB)];
-        for (limit, guess) in table {
-            assert_eq!(Guess::new(limit), Guess(guess), "{limit}");
+        for (limit, first) in table {
+            assert_eq!(Forecast::Unknown.bytes(Experience::new(limit), Instant::now()), first, "{limit}");
         }
     }
 
     // A5
     #[test]
-    fn a_guess_grows_at_once_and_shrinks_within_some_answers() {
-        let mut guess = Guess::new(DEFAULT);
+    fn a_first_read_is_taken_for_more_at_once_and_for_less_after_some_answers() {
+        let (mut experience, now) = (Experience::new(DEFAULT), Instant::now());
         let mut answers = 0;
-        while guess != Guess(MIB) {
-            guess.learn(100);
+        while Forecast::Unknown.bytes(experience, now) != MIB {
+            experience.learn(Forecast::Unknown, 100, now);
             answers += 1;
         }
         assert_eq!(answers, 36);
-        guess.learn(7 * MIB);
-        assert_eq!(guess, Guess(7 * MIB));
-        guess.learn(usize::MAX);
-        assert_eq!(guess, Guess(10 * MIB));
+        for (bytes, first) in [(7 * MIB, 7 * MIB), (usize::MAX, 10 * MIB)] {
+            experience.learn(Forecast::Unknown, bytes, now);
+            assert_eq!(Forecast::Unknown.bytes(experience, now), first);
+        }
+    }
+
+    // A5, R7
+    #[test]
+    fn a_shard_at_its_tip_may_surprise_as_much_as_others_did_lately() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let tip = |seconds, answer| Forecast::AtTip { since: at(seconds), answer };
+        let mut experience = Experience::new(DEFAULT);
+        let mut answers = 0;
+        while tip(0, 0).bytes(experience, at(4)) != 4 * MIB / ALL {
+            experience.learn(tip(0, 0), 100, at(4));
+            answers += 1;
+        }
+        assert_eq!(answers, 32);
+        // One that is as busy as it was is no surprise.
+        experience.learn(tip(4, MIB), MIB, at(5));
+        assert_eq!(tip(1, 0).bytes(experience, at(5)), 4 * MIB / ALL);
+        assert_eq!(tip(1, MIB).bytes(experience, at(5)), MIB);
+        // Half of what it may have taken in is.
+        experience.learn(tip(1, 0), 2 * MIB, at(5));
+        assert_eq!(tip(1, 0).bytes(experience, at(5)), 2 * MIB);
+        experience.learn(tip(5, 0), usize::MAX, at(5));
+        assert_eq!(tip(1, 0).bytes(experience, at(5)), 4 * MIB);
+    }
+
+    // A5
+    #[test]
+    fn where_nothing_was_learned_for_a_while_anything_may_come() {
+        let (mut experience, start) = (Experience::new(DEFAULT), Instant::now());
+        let tip = Forecast::AtTip { since: start, answer: 0 };
+        let at = |millis| start + Duration::from_millis(millis);
+        (0..40).for_each(|_| experience.learn(tip, 0, at(1_000)));
+        assert_eq!(tip.bytes(experience, at(4_000)), 4 * MIB / ALL);
+        assert_eq!(tip.bytes(experience, at(6_000)), 6 * MIB);
     }
 }

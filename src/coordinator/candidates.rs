@@ -47,7 +47,7 @@ impl Coordinator {
             let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
             ledger.seen(shard.closed, row);
             let opens = opening.has(&ledger, row, now);
-            if ledger.is_held() || ledger.was_given_up(false) {
+            if ledger.is_held() || ledger.was_given_up() {
                 continue;
             }
             if !self.is_free(row, now) {

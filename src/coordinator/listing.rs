@@ -13,7 +13,6 @@ use crate::{
     failure::{FailureKind, ServiceFailure},
     hub::Hub,
     id::ShardId,
-    ledger::Ledger,
     service::{ListedShard, Listing},
 };
 
@@ -89,8 +88,7 @@ impl Coordinator {
         self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
         let is_awaited =
             now < self.eager_until || self.doubtful > 0 || self.opening.is_none() || hub.settings.stop_at_tip;
-        let returns = |ledger: &Arc<Ledger>| ledger.was_given_up(false) && !ledger.was_given_up(true);
-        let returning = self.ledgers.all().iter().filter(|ledger| returns(ledger)).count();
+        let returning = self.ledgers.all().iter().filter(|ledger| ledger.was_listed()).count();
         (is_awaited || self.catalogue.changes() != before || returning > 0).then_some(now)
     }
 

@@ -55,6 +55,7 @@ mod tests {
 
     use super::*;
 
+    // A4, E1
     #[test]
     fn each_shard_is_due_once_at_the_moment_that_was_set_last() {
         let (mut looks, start) = (Looks::default(), Instant::now());

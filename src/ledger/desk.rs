@@ -125,12 +125,15 @@ impl Ledger {
         self.write(|state| state.tenure.is_some())
     }
 
-    /// Whether its last reader gave up. With the first listing after its lease went it is a shard like any other again.
-    pub(crate) fn was_given_up(&self, lists: bool) -> bool {
-        self.write(|state| {
-            state.gave_up &= !lists || state.tenure.is_some();
-            state.gave_up
-        })
+    /// Whether its last reader gave up.
+    pub(crate) fn was_given_up(&self) -> bool {
+        self.write(|state| state.gave_up)
+    }
+
+    /// Notes a listing: the first one after the lease of a shard that was given up makes it one like any other again. Tells
+    /// whether it did.
+    pub(crate) fn was_listed(&self) -> bool {
+        self.write(|state| state.tenure.is_none() && mem::take(&mut state.gave_up))
     }
 
     /// Whether this subscription read the shard to its end and stored that.

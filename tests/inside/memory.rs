@@ -34,8 +34,13 @@ fn put_one_each(ground: &Ground, data: &Bytes) {
 }
 
 fn with_latency(ground: &Ground) -> Instance {
+    so_far_away(ground, 20)
+}
+
+/// Each read takes so many milliseconds.
+fn so_far_away(ground: &Ground, latency: u64) -> Instance {
     let me = ground.instance("me");
-    me.wire.script.plan(Rule::on(Op::GetRecords).always(), Fault::Delay(millis(20)));
+    me.wire.script.plan(Rule::on(Op::GetRecords).always(), Fault::Delay(millis(latency)));
     me
 }
 
@@ -103,4 +108,18 @@ async fn reads_that_hang_keep_room_from_the_others_for_a_while_only() {
     let mut subscription = me.subscribe(horizon()).await;
     assert_eq!(name(&next(&mut subscription).await), "g0");
     assert_eq!(ground.millis(), 5_000);
+}
+
+// A5, R7
+#[tokio::test(start_paused = true)]
+async fn idle_shards_are_read_at_their_interval_however_many_and_however_far_away_they_are() {
+    let ground = ground();
+    let me = so_far_away(&ground, 250);
+    let subscription = me.subscribe(latest()).await;
+    sleep(seconds(15)).await;
+    let since = millis(ground.millis().try_into().unwrap());
+    sleep(seconds(60)).await;
+    // One in 1.25 s.
+    assert_eq!(me.wire.script.count(Op::GetRecords, since), SHARDS * 60 * 4 / 5);
+    drop(subscription);
 }
