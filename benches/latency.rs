@@ -16,7 +16,10 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -27,7 +30,7 @@ use kinesis_stream::prelude::*;
 use kinesis_stream_support::{Emulator, Op};
 use tokio::{
     task::JoinHandle,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +39,10 @@ type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Records of each shard in a second on average, the shards, and what that is called.
 const RATES: [(f64, u32, &str); 3] = [(0.4, 8, "now and then"), (20.0, 2, "20 a second"), (500.0, 1, "500 a second")];
+
+/// How often to look whether all was read, and for how long at most once all was put.
+const GLANCE: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Parser)]
 struct Options {
@@ -84,16 +91,28 @@ async fn compare(
     let mut consumers = Vec::new();
     for millis in &options.intervals {
         let interval = Duration::from_millis(*millis);
-        consumers.push((millis, "this library", Arc::clone(&ground).library(interval).await?));
-        consumers.push((millis, "bare loop", Arc::clone(&ground).bare(interval).await?));
+        let (here, there) = (Count::default(), Count::default());
+        consumers.push((
+            millis,
+            "this library",
+            Arc::clone(&ground).library(interval, Count::clone(&here)).await?,
+            here,
+        ));
+        consumers.push((millis, "bare loop", Arc::clone(&ground).bare(interval, Count::clone(&there)).await?, there));
     }
     let began = Instant::now();
     let put = ground.put_all(rate, Duration::from_secs_f64(options.seconds)).await?;
-    sleep(Duration::from_millis(options.intervals.iter().max().unwrap_or(&0) * 3)).await;
+    let all_are_read = async {
+        while consumers.iter().any(|(.., count)| count.load(Ordering::Relaxed) < put) {
+            sleep(GLANCE).await;
+        }
+    };
+    // Whoever lacks some then is named below.
+    drop(timeout(PATIENCE, all_are_read).await);
     ground.over.cancel();
     let time = began.elapsed().as_secs_f64() * f64::from(shards);
     let mut rows = Vec::new();
-    for (millis, way, consumer) in consumers {
+    for (millis, way, consumer, _) in consumers {
         let seen = consumer.await??;
         if seen.latencies.len() != put {
             return Err(format!("{put} records were put, {way} at {millis} ms read {}", seen.latencies.len()).into());
@@ -108,13 +127,17 @@ struct Ground {
     emulator: Emulator,
     stream: String,
     start: Instant,
-    /// Everything was put, and had time to be read.
+    /// Everything was put and read.
     over: CancellationToken,
 }
+
+/// How many records a consumer saw so far.
+type Count = Arc<AtomicUsize>;
 
 /// What a consumer saw.
 #[derive(Debug, Default)]
 struct Seen {
+    count: Count,
     latencies: Vec<Duration>,
     reads: u64,
 }
@@ -153,16 +176,16 @@ impl Ground {
     }
 
     /// A subscription, read by a task of its own.
-    async fn library(self: Arc<Self>, interval: Duration) -> Result<Consumer> {
+    async fn library(self: Arc<Self>, interval: Duration, count: Count) -> Result<Consumer> {
         let broker = KinesisBroker::new().endpoint(self.emulator.endpoint()).test_credentials().connect().await?;
         let subscription = broker.subscribe(KinesisStream::new(&self.stream).poll_interval(interval)).await?;
         Ok(tokio::spawn(async move {
             let stats = subscription.stats_handle();
             let mut records = subscription.tolerant();
-            let mut seen = Seen::default();
+            let mut seen = Seen { count, ..Seen::default() };
             while let Some(Some(record)) = self.over.run_until_cancelled(records.next()).await {
                 let record = record?;
-                seen.latencies.push(self.latency(record.payload())?);
+                seen.push(self.latency(record.payload())?);
                 record.ack();
             }
             seen.reads = stats.snapshot().shards.iter().map(|shard| shard.reads).sum();
@@ -172,13 +195,14 @@ impl Ground {
     }
 
     /// A bare loop for each shard.
-    async fn bare(self: Arc<Self>, interval: Duration) -> Result<Consumer> {
+    async fn bare(self: Arc<Self>, interval: Duration, count: Count) -> Result<Consumer> {
         let mut loops = Vec::new();
         for shard in self.emulator.shards(&self.stream).await {
             let client = self.emulator.client();
             let place = client.get_shard_iterator().stream_name(&self.stream).shard_id(shard.id);
             let placed = place.shard_iterator_type(ShardIteratorType::Latest).send().await?.shard_iterator;
-            loops.push(read_shard(Arc::clone(&self), client, placed, interval));
+            let seen = Seen { count: Arc::clone(&count), ..Seen::default() };
+            loops.push(read_shard(Arc::clone(&self), client, placed, interval, seen));
         }
         Ok(tokio::spawn(async move {
             let mut seen = Seen::default();
@@ -191,13 +215,18 @@ impl Ground {
     }
 }
 
-async fn read_shard(ground: Arc<Ground>, client: Client, mut next: Option<String>, interval: Duration) -> Result<Seen> {
-    let mut seen = Seen::default();
+async fn read_shard(
+    ground: Arc<Ground>,
+    client: Client,
+    mut next: Option<String>,
+    interval: Duration,
+    mut seen: Seen,
+) -> Result<Seen> {
     while let Some(iterator) = next {
         let page = client.get_records().shard_iterator(iterator).send().await?;
         seen.reads += 1;
         for record in &page.records {
-            seen.latencies.push(ground.latency(record.data.as_ref())?);
+            seen.push(ground.latency(record.data.as_ref())?);
         }
         let pause = if page.records.is_empty() { interval } else { Duration::ZERO };
         next = page.next_shard_iterator;
@@ -209,6 +238,11 @@ async fn read_shard(ground: Arc<Ground>, client: Client, mut next: Option<String
 }
 
 impl Seen {
+    fn push(&mut self, latency: Duration) {
+        self.latencies.push(latency);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Latencies, and reads in so many seconds of shards.
     fn figures(mut self, time: f64) -> String {
         self.latencies.sort_unstable();
