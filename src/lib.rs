@@ -131,9 +131,6 @@ mod failure;
 mod hub;
 mod id;
 mod inbox;
-#[cfg(test)]
-#[path = "../tests/inside/mod.rs"]
-mod inside;
 mod keeper;
 mod lag;
 mod lanes;
@@ -158,6 +155,8 @@ mod retry;
 mod seek;
 mod service;
 mod settings;
+#[cfg(test)]
+mod simulation;
 mod stall;
 mod start;
 mod stats;

@@ -207,6 +207,8 @@ mod tests {
     use super::*;
     use crate::ack::Ticket;
 
+    const NOTHING: [u64; 0] = [];
+
     /// A record of a shard and an opening of it.
     fn spot(book: usize, generation: u64, offset: u64) -> Spot {
         Spot { book, ticket: Ticket::of(generation, offset) }
@@ -229,9 +231,9 @@ mod tests {
     /// Works on everything that stands in the one lane with this id.
     fn rest(lanes: &mut Lanes<u64>, id: u64) -> Vec<u64> {
         let mut rest = Vec::new();
-        assert_eq!(lanes.done(id, End::Free), []);
+        assert_eq!(lanes.done(id, End::Free), NOTHING);
         while let Some((of, item)) = lanes.next() {
-            assert_eq!((of, lanes.done(id, End::Free)), (id, vec![]));
+            assert_eq!((of, lanes.done(id, End::Free)), (id, Vec::new()));
             rest.push(item);
         }
         rest
@@ -260,10 +262,10 @@ mod tests {
         arrive(&mut lanes, 1, [0, 1]);
         assert_eq!(counts(&lanes), (1, 1, false));
         lanes.done(1, End::Back(at(0)));
-        assert_eq!(arrive(&mut lanes, 1, [2]), []);
+        assert_eq!(arrive(&mut lanes, 1, [2]), NOTHING);
         assert_eq!((lanes.next(), counts(&lanes)), (None, (2, 0, true)));
         assert_eq!(lanes.arrive(1, at(0), true, 0), Some(0));
-        assert_eq!(arrive(&mut lanes, 1, [3]), []);
+        assert_eq!(arrive(&mut lanes, 1, [3]), NOTHING);
         assert_eq!(counts(&lanes), (3, 1, false));
         assert_eq!((rest(&mut lanes, 1), counts(&lanes)), (vec![1, 2, 3], (0, 0, false)));
     }
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(lanes.arrive(1, at(0), true, 0), None);
         assert_eq!(lanes.arrive(1, at(1), true, 1), None);
         // The record that it is busy with was given back and stands here already.
-        assert_eq!(lanes.done(1, End::Back(at(1))), []);
+        assert_eq!(lanes.done(1, End::Back(at(1))), NOTHING);
         assert_eq!(lanes.next(), Some((1, 90)));
         assert_eq!((rest(&mut lanes, 1), counts(&lanes)), (vec![0, 1, 2, 3], (0, 0, false)));
     }
@@ -307,7 +309,7 @@ mod tests {
         arrive(&mut lanes, 1, [2]);
         assert_eq!(lanes.done(1, End::Lost(at(0))), [1, 2]);
         assert_eq!((lanes.next(), counts(&lanes)), (Some((1, 25)), (1, 0, false)));
-        assert_eq!(lanes.lost(1, at(0)), []);
+        assert_eq!(lanes.lost(1, at(0)), NOTHING);
         assert_eq!(rest(&mut lanes, 1), [10]);
     }
 

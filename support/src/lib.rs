@@ -5,6 +5,7 @@
 //! - [`Faults`]: calls that fail, wait, hang or come back changed, and their log: of an emulator, or of a client;
 //! - [`canned`]: a Kinesis that answers from templates, for benchmarks;
 //! - [`earthquakes`]: real data to put into a stream;
+//! - [`Rng`] and [`seeds`]: randomized tests that can be replayed;
 //! - [`Server`]: a router on a thread of its own, which the others are made of.
 //!
 //! ```no_run
@@ -28,6 +29,8 @@ mod faithful;
 pub mod faults;
 mod ground;
 mod op;
+mod rng;
+mod seeds;
 mod server;
 mod shard;
 mod wire;
@@ -38,6 +41,8 @@ pub use self::{
     faults::{AwsError, Call, Faults, Rule},
     ground::{ENDPOINT_VARIABLE, Ground, Stored, unique},
     op::Op,
+    rng::Rng,
+    seeds::{ReplayHint, seeds},
     server::Server,
     shard::Shard,
 };

@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::{
     PATIENCE, SEEDS,
-    journal::{Book, Entry, Journal},
+    history::{Book, Entry, Journal},
     row::{Place, Row},
     source::{STREAM, Source},
     worker::{self, Worker},

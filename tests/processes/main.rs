@@ -1,6 +1,6 @@
 //! A fleet of real processes: several instances of the example `worker` on one stream and one table of leases, which are
 //! killed, stopped, closed and started at random. What must hold is judged on one journal of all that was said and
-//! written: see `judge`.
+//! written: see `checker`.
 //!
 //! `KINESIS_STREAM_FLEET=7` plays one seed, `KINESIS_STREAM_FLEET=0..30` a range; with `--nocapture` it tells how long
 //! takeovers took, and how many records were begun again. A seed decides what is done; how long things take, the machine.
@@ -10,18 +10,16 @@
 
 use tokio::{task::JoinSet, time::Duration};
 
-use crate::{report::Report, seeds::seeds};
+use kinesis_stream_support::seeds;
 
-#[path = "../inside/dice.rs"]
-mod dice;
+use crate::report::Report;
+
+mod checker;
 mod fleet;
-mod journal;
-mod judge;
+mod history;
 mod moves;
 mod report;
 mod row;
-#[path = "../inside/seeds.rs"]
-mod seeds;
 mod source;
 mod storm;
 mod takeover;

@@ -6,9 +6,9 @@ use rustix::process::Signal;
 use tokio::time::Duration;
 
 use crate::{
+    checker::{Verdict, judge},
     fleet::Fleet,
-    journal::Book,
-    judge::{Verdict, judge},
+    history::Book,
     takeover::{Cause, Takeover},
 };
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    judge::Verdict,
+    checker::Verdict,
     storm::Outcome,
     takeover::{Cause, Takeover},
 };

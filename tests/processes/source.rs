@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Mutex};
 
-use kinesis_stream_support::{Emulator, Shard};
+use kinesis_stream_support::{Emulator, Rng, Shard};
 use tokio::time::{Duration, sleep};
 
-use crate::{dice::Dice, row::Place};
+use crate::row::Place;
 
 pub(crate) const STREAM: &str = "stream";
 
@@ -71,12 +71,12 @@ impl Source {
     }
 
     /// Splits a shard, or merges two.
-    pub(crate) async fn reshard(&self, dice: &mut Dice) {
+    pub(crate) async fn reshard(&self, rng: &mut Rng) {
         let mut open = self.kinesis.shards(STREAM).await;
         open.retain(|shard| !shard.closed);
         open.sort_by_key(|shard| shard.hash_keys);
-        let n = dice.index(open.len() - 1);
-        if dice.one_in(2) || open.len() > 8 {
+        let n = rng.index(open.len() - 1);
+        if rng.one_in(2) || open.len() > 8 {
             self.kinesis.merge(STREAM, &open[n].id, &open[n + 1].id).await;
         } else {
             self.kinesis.split(STREAM, &open[n].id).await;

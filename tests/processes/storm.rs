@@ -12,12 +12,12 @@ use tokio::{
     time::{Duration, Instant, sleep, sleep_until, timeout},
 };
 
+use kinesis_stream_support::{ReplayHint, Rng};
+
 use crate::{
     SEEDS,
-    dice::Dice,
+    checker::{Verdict, judge},
     fleet::{Fleet, RENEW, TTL},
-    judge::{Verdict, judge},
-    seeds::Names,
     source::Source,
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct Outcome {
 
 struct Storm {
     fleet: Fleet,
-    dice: Dice,
+    rng: Rng,
     deeds: Vec<String>,
     /// Workers at work.
     running: Vec<String>,
@@ -59,14 +59,14 @@ struct Storm {
 
 /// Plays a seed to its end.
 pub(crate) async fn play(seed: u64) -> Outcome {
-    let _names = Names(SEEDS, seed);
+    let _names = ReplayHint(SEEDS, seed);
     let mut fleet = Fleet::new(&format!("seed-{seed}"), SHARDS).await;
-    let mut dice = Dice(seed);
-    fleet.work = Duration::from_millis(10 + dice.roll(70));
+    let mut rng = Rng(seed);
+    fleet.work = Duration::from_millis(10 + rng.below(70));
     let (source, done) = (Arc::clone(&fleet.source), Arc::new(AtomicBool::new(false)));
-    let producer = tokio::spawn(produce(source, Dice(seed ^ 0x5eed), Arc::clone(&done)));
+    let producer = tokio::spawn(produce(source, Rng(seed ^ 0x5eed), Arc::clone(&done)));
     let mut storm =
-        Storm { fleet, dice, deeds: Vec::new(), running: Vec::new(), stopped: Vec::new(), closing: Vec::new() };
+        Storm { fleet, rng, deeds: Vec::new(), running: Vec::new(), stopped: Vec::new(), closing: Vec::new() };
     let played = timeout(LONGEST, async {
         storm.rage().await;
         let even_after = storm.calm().await;
@@ -78,10 +78,10 @@ pub(crate) async fn play(seed: u64) -> Outcome {
 }
 
 /// Puts some sixty records a second.
-async fn produce(source: Arc<Source>, mut dice: Dice, done: Arc<AtomicBool>) {
+async fn produce(source: Arc<Source>, mut rng: Rng, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Relaxed) {
-        source.put(&format!("key{}", dice.roll(KEYS))).await;
-        sleep(Duration::from_millis(5 + dice.roll(20))).await;
+        source.put(&format!("key{}", rng.below(KEYS))).await;
+        sleep(Duration::from_millis(5 + rng.below(20))).await;
     }
 }
 
@@ -92,7 +92,7 @@ impl Storm {
             self.running.push(name);
         }
         for _ in 0..DEEDS {
-            let pause = Duration::from_millis(500 + self.dice.roll(2_500));
+            let pause = Duration::from_millis(500 + self.rng.below(2_500));
             self.wait(pause).await;
             let deed = self.deed().await;
             self.deeds.push(deed);
@@ -119,14 +119,14 @@ impl Storm {
     /// Does something to somebody. There is always one who is left alone.
     async fn deed(&mut self) -> String {
         let crowded = self.running.len() + self.stopped.len() >= MOST;
-        match self.dice.roll(12) {
+        match self.rng.below(12) {
             _ if self.running.len() < 2 => self.join().await,
             0..3 => self.kill(),
             3..6 => self.stop(),
             6..8 => self.close(),
             8..10 if !crowded => self.join().await,
             _ => {
-                self.fleet.source.reshard(&mut self.dice).await;
+                self.fleet.source.reshard(&mut self.rng).await;
                 "reshard".to_owned()
             }
         }
@@ -140,7 +140,7 @@ impl Storm {
 
     fn kill(&mut self) -> String {
         let all: Vec<&String> = self.running.iter().chain(self.stopped.iter().map(|(name, _)| name)).collect();
-        let name = (*self.dice.one(&all)).clone();
+        let name = (*self.rng.pick(&all)).clone();
         self.fleet.signal(&name, Signal::KILL);
         self.running.retain(|running| *running != name);
         self.stopped.retain(|(stopped, _)| *stopped != name);
@@ -148,15 +148,15 @@ impl Storm {
     }
 
     fn stop(&mut self) -> String {
-        let name = self.running.swap_remove(self.dice.index(self.running.len()));
+        let name = self.running.swap_remove(self.rng.index(self.running.len()));
         self.fleet.signal(&name, Signal::STOP);
-        let time = TTL + Duration::from_millis(500 + self.dice.roll(2_000));
+        let time = TTL + Duration::from_millis(500 + self.rng.below(2_000));
         self.stopped.push((name.clone(), Instant::now() + time));
         format!("stop {name}")
     }
 
     fn close(&mut self) -> String {
-        let name = self.running.swap_remove(self.dice.index(self.running.len()));
+        let name = self.running.swap_remove(self.rng.index(self.running.len()));
         self.fleet.signal(&name, Signal::TERM);
         self.closing.push(name.clone());
         format!("close {name}")

@@ -6,7 +6,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::{
     fleet::{RENEW, TTL},
-    journal::Entry,
+    history::Entry,
     row::Row,
 };
 

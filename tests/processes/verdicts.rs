@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{journal::Entry, judge::judge, source::Puts};
+use crate::{checker::judge, history::Entry, source::Puts};
 
 const SHARD: &str = "shard";
 

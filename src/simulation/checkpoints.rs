@@ -1,0 +1,152 @@
+//! Checkpoints that no longer lead anywhere (H7).
+
+use tokio::time::{Duration, sleep};
+
+use super::{kinesis::OnTrimmed, script::Rule, wire::Op};
+use crate::{
+    delivery::Delivery,
+    error::{ErrorClass, KinesisError},
+    failure::FailureKind,
+    simulation::harness::{Ground, error, horizon, latest, millis, name, names, next, range, seconds, take, within},
+    subscription::Subscription,
+};
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// A shard of five records, two of which are settled, as the row says.
+async fn half_read() -> Ground {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 5);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    take(&mut subscription, 5).await.into_iter().take(2).for_each(Delivery::ack);
+    subscription.close().await;
+    assert_eq!(ground.checkpoint("a").await, "after a1");
+    ground
+}
+
+/// The next item says that a checkpoint of shard `a` is lost: which one, and whether the service refused it.
+async fn lost(subscription: &mut Subscription) -> (String, bool) {
+    let lost = error(subscription).await;
+    assert_eq!(lost.class(), ErrorClass::Transient);
+    match &lost {
+        KinesisError::CheckpointLost { stream, shard, checkpoint, source } => {
+            assert_eq!((&**stream, shard.as_str()), ("s", "a"));
+            assert!(lost.to_string().starts_with(&format!("stream s, shard a: the checkpoint {checkpoint} no longer")));
+            (checkpoint.to_string(), source.is_some())
+        }
+        _ => panic!("{lost}"),
+    }
+}
+
+// H7, F1
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_the_service_refuses_is_reported_once_and_the_shard_is_read_from_its_oldest_record() {
+    let ground = half_read().await;
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetShardIterator), FailureKind::Rejected);
+    let mut subscription = me.subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 0..5));
+    assert_eq!(me.wire.places("a"), ["After(a1)", "Horizon"]);
+}
+
+// H7, F1
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_trimmed_while_the_shard_is_idle_is_reported_when_its_iterator_expires() {
+    let ground = half_read().await;
+    let me = ground.instance("me");
+    ground.kinesis.trim("a", 1);
+    ground.kinesis.iterators_live(millis(500));
+    me.wire.fail(Rule::on(Op::GetRecords).times(3), FailureKind::Throttled);
+    let subscribing = me.subscribe(latest());
+    let mut subscription = subscribing.await;
+    ground.kinesis.trim("a", 3);
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a4"]);
+}
+
+// H7, F1
+#[tokio::test(start_paused = true)]
+async fn other_shards_go_on_while_a_checkpoint_is_lost_and_the_new_checkpoint_replaces_the_lost_one() {
+    let ground = half_read().await;
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.trim("a", 3);
+    ground.kinesis.put("c", 1);
+    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    let records = take(&mut subscription, 2).await;
+    assert_eq!(names(&records), ["a3", "a4"]);
+    records.into_iter().for_each(Delivery::ack);
+    assert_eq!(name(&next(&mut subscription).await), "c0");
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_leads_nowhere_although_the_service_takes_it_is_reported_after_a_minute() {
+    let ground = half_read().await;
+    ground.kinesis.keeps(DAY, OnTrimmed::Stick);
+    ground.kinesis.trim("a", 3);
+    let begun = ground.millis();
+    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
+    assert_eq!(ground.millis() - begun, 60_000);
+    assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a3", "a4"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_lands_at_what_is_left_is_nothing_to_report() {
+    let ground = half_read().await;
+    ground.kinesis.keeps(DAY, OnTrimmed::Land);
+    ground.kinesis.trim("a", 4);
+    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a4"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn an_idle_shard_whose_checkpoint_is_good_is_never_taken_for_a_stuck_one() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.keeps(DAY, OnTrimmed::Stick);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    subscription.close().await;
+    let mut subscription = me.subscribe(horizon()).await;
+    assert!(within(&mut subscription, seconds(1_000)).await.is_empty());
+}
+
+// R8, R10
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_refused_after_records_were_read_makes_a_new_reader_begin_at_the_checkpoint() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 4);
+    ground.kinesis.iterators_live(millis(500));
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetShardIterator).after(1), FailureKind::Rejected);
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut records = take(&mut subscription, 4).await;
+    let held = records.split_off(2);
+    records.into_iter().for_each(Delivery::ack);
+    let failure = error(&mut subscription).await;
+    assert!(matches!(failure, KinesisError::Read { gave_up: true, .. }), "{failure}");
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a2", "a3"]);
+    assert_eq!(me.wire.places("a")[..3], ["Horizon", "After(a3)", "After(a1)"]);
+    drop(held);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_every_place_is_refused_is_tried_once_a_second_and_no_more() {
+    let ground = half_read().await;
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetShardIterator).always(), FailureKind::Rejected);
+    let subscription = me.subscribe(latest()).await;
+    sleep(seconds(100)).await;
+    let calls = |op| me.wire.script.made(op).len();
+    let made = (calls(Op::GetShardIterator), calls(Op::ListShards), calls(Op::DescribeStreamSummary));
+    assert!(made.0 < 110 && made.1 < 30 && made.2 < 30, "{made:?}");
+    drop(subscription);
+}

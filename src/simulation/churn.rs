@@ -1,0 +1,136 @@
+//! What happens to a stream while it is read: records come, shards are split and merged, listings are late, and what was
+//! read comes to the end of its retention. The model and the [`World`] learn of it together.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
+use tokio::time::Duration;
+
+use kinesis_stream_support::Rng;
+
+use super::{
+    clock::Clock,
+    kinesis::{Kinesis, OnTrimmed},
+};
+use crate::{
+    lock::lock,
+    simulation::{
+        harness::{millis, seconds},
+        oracle::World,
+    },
+};
+
+/// So many milliseconds after its end was stored a shard may be gone: the retention is long, and listings are late by less.
+const KEPT: u64 = 20_000;
+
+/// See the module.
+pub(crate) struct River {
+    pub(crate) kinesis: Arc<Kinesis>,
+    world: Arc<Mutex<World>>,
+    clock: Clock,
+    /// Shards that listings hide, and until when: each of them once, and for less than the time after which it would count
+    /// as gone.
+    hidden: BTreeMap<String, u64>,
+    trimmed: BTreeMap<String, usize>,
+    /// Shards whose end was seen to be stored, and those that are gone.
+    finished: BTreeMap<String, u64>,
+    forgotten: BTreeSet<String>,
+}
+
+impl River {
+    pub(crate) fn new(kinesis: &Arc<Kinesis>, world: &Arc<Mutex<World>>, clock: Clock, rng: &mut Rng) -> Self {
+        kinesis.list_by(1 + rng.index(8));
+        kinesis.iterators_live(*rng.pick(&[millis(900), seconds(4), seconds(300)]));
+        kinesis.keeps(Duration::from_hours(24), *rng.pick(&[OnTrimmed::Reject, OnTrimmed::Land]));
+        if rng.one_in(2) {
+            kinesis.name_children();
+        }
+        Self {
+            kinesis: Arc::clone(kinesis),
+            world: Arc::clone(world),
+            clock,
+            hidden: BTreeMap::new(),
+            trimmed: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+        }
+    }
+
+    /// A few records of any key.
+    pub(crate) fn put(&self, rng: &mut Rng) {
+        for _ in 0..rng.index(30) {
+            let shard = lock(&self.world).put(rng);
+            self.kinesis.put(&shard, 1);
+        }
+    }
+
+    pub(crate) fn reshard(&mut self, rng: &mut Rng) {
+        let open = lock(&self.world).open_shards();
+        let (parent, other) = (rng.pick(&open).clone(), rng.pick(&open).clone());
+        let [low, high] = [0, 1].map(|offset| lock(&self.world).new_shard(offset));
+        if open.len() < 6 && rng.one_in(2) {
+            self.kinesis.split(&parent, [&low, &high]);
+            lock(&self.world).reshard(&[parent], &[low.clone(), high]);
+        } else if parent != other {
+            self.kinesis.merge([&parent, &other], &low);
+            lock(&self.world).reshard(&[parent, other], std::slice::from_ref(&low));
+        } else {
+            return;
+        }
+        if rng.one_in(2) {
+            self.hide(&low, rng);
+        }
+    }
+
+    /// Listings do not show one of the open shards for a while.
+    pub(crate) fn hide_any(&mut self, rng: &mut Rng) {
+        let open = lock(&self.world).open_shards();
+        let shard = rng.pick(&open).clone();
+        self.hide(&shard, rng);
+    }
+
+    fn hide(&mut self, shard: &str, rng: &mut Rng) {
+        if !self.hidden.contains_key(shard) {
+            self.hidden.insert(shard.to_owned(), self.clock.millis() + 1 + rng.below(3_000));
+            self.kinesis.hide(shard);
+        }
+    }
+
+    /// Listings show what they have hidden for long enough.
+    pub(crate) fn show_due(&self) {
+        let now = self.clock.millis();
+        self.hidden.iter().filter(|(_, until)| **until <= now).for_each(|(shard, _)| self.kinesis.show(shard));
+    }
+
+    pub(crate) fn show_all(&self) {
+        self.kinesis.show_all();
+    }
+
+    /// A first listing that lacks a shard of which there is no row either is beyond recognition.
+    pub(crate) fn show_unread(&self) {
+        self.hidden
+            .keys()
+            .filter(|shard| !lock(&self.world).is_known(shard))
+            .for_each(|shard| self.kinesis.show(shard));
+    }
+
+    /// Records and shards that were read come to the end of their retention.
+    pub(crate) fn trim(&mut self, rng: &mut Rng) {
+        let open = lock(&self.world).open_shards();
+        let shard = rng.pick(&open).clone();
+        let covered = lock(&self.world).covered(&shard);
+        let trimmed = self.trimmed.entry(shard.clone()).or_default();
+        self.kinesis.trim(&shard, covered - *trimmed);
+        *trimmed = covered;
+        let now = self.clock.millis();
+        for shard in lock(&self.world).finished() {
+            self.finished.entry(shard).or_insert(now);
+        }
+        let old = self.finished.iter().filter(|(_, since)| now >= **since + KEPT);
+        if let Some(oldest) = old.map(|(shard, _)| shard.clone()).find(|shard| self.forgotten.insert(shard.clone())) {
+            self.kinesis.forget(&oldest);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Starts in a storm and ends nobody asked for: nothing published after `subscribe` is passed over, and nobody waits for
+//! ever.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::{Duration, Instant, sleep, timeout, timeout_at},
+};
+
+use super::{
+    script::{Fault, Rule},
+    table::Ask,
+    wire::Op,
+};
+use crate::{
+    ack::Commit,
+    connection::Connection,
+    error::KinesisError,
+    failure::FailureKind,
+    simulation::harness::{Ground, horizon, latest, millis, next, seconds, take},
+    start,
+    subscription::Subscription,
+};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// The records that come in this time, in order, each acknowledged. Errors are passed over.
+async fn drained(subscription: &mut Subscription, time: Duration) -> Vec<String> {
+    let until = Instant::now() + time;
+    let mut records = Vec::new();
+    while let Ok(Some(item)) = timeout_at(until, subscription.next()).await {
+        if let Ok(delivery) = item {
+            records.push(delivery.sequence_number().to_string());
+            delivery.ack();
+        }
+    }
+    records
+}
+
+// L5, H5
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_closes_while_the_leases_cannot_be_read_is_not_passed_over() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let me = ground.instance("me");
+    sleep(seconds(5)).await;
+    me.table.fail(Rule::on(Ask::Leases).times(6));
+    let mut subscription = me.subscribe(latest()).await;
+    sleep(seconds(2)).await;
+    ground.kinesis.put("a", 2);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    assert_eq!(drained(&mut subscription, seconds(120)).await, ["a3", "a4", "b0"]);
+}
+
+// L5, H5
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_closes_before_the_first_listing_succeeds_is_not_passed_over() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let me = ground.instance("me");
+    sleep(seconds(5)).await;
+    me.wire.fail(Rule::on(Op::ListShards).times(4), FailureKind::Unreachable);
+    let mut subscription = me.subscribe(latest()).await;
+    sleep(millis(500)).await;
+    ground.kinesis.put("a", 2);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    assert_eq!(drained(&mut subscription, seconds(120)).await, ["a3", "a4", "b0"]);
+}
+
+// L9, X1
+#[tokio::test(start_paused = true)]
+async fn a_lease_store_that_panics_ends_the_subscription_and_leaves_nobody_waiting() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut records = take(&mut subscription, 2).await;
+    me.table.script.plan(Rule::on(Ask::Renew).always(), Fault::Panic);
+    sleep(seconds(5)).await;
+    let item = timeout(HOUR, subscription.next()).await.unwrap();
+    assert!(matches!(item, Some(Err(KinesisError::Interrupted { .. }))), "{item:?}");
+    assert!(timeout(HOUR, subscription.next()).await.unwrap().is_none());
+    assert_eq!(timeout(HOUR, records.remove(0).commit()).await.unwrap().unwrap(), Commit::Superseded);
+    let report = timeout(HOUR, subscription.close()).await.unwrap();
+    assert_eq!(report.unsaved, ["a".into()]);
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+// L9
+#[test]
+fn a_runtime_that_goes_leaves_the_next_one_nothing_to_wait_for() {
+    let connection = Arc::new(Connection::default());
+    let (first, second) = (runtime(), runtime());
+    let (me, subscription, closer) = first.block_on(async {
+        let me = Ground::new(&["a"]).instance("me");
+        connection.open(Arc::clone(&me.wire) as Arc<_>);
+        let hub = me.hub(horizon());
+        connection.enter(&hub).await.unwrap();
+        let subscription = start::start(hub).await.unwrap();
+        let closer = subscription.closer();
+        (me, subscription, closer)
+    });
+    drop(first);
+    second.block_on(async {
+        let mut subscription = subscription;
+        let item = timeout(HOUR, subscription.next()).await.unwrap();
+        assert!(matches!(item, Some(Err(KinesisError::Interrupted { .. }))), "{item:?}");
+        timeout(HOUR, closer.close()).await.unwrap();
+        timeout(HOUR, connection.enter(&me.hub(horizon()))).await.unwrap().unwrap();
+    });
+}
+
+// L7
+#[tokio::test(start_paused = true)]
+async fn no_subscription_is_entered_after_the_connection_was_closed() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    let connection = Arc::new(Connection::default());
+    connection.open(Arc::clone(&me.wire) as Arc<_>);
+    let first = me.hub(horizon());
+    connection.enter(&first).await.unwrap();
+    let mut subscription = start::start(first).await.unwrap();
+    ground.kinesis.put("a", 1);
+    let held = next(&mut subscription).await;
+    let closing = tokio::spawn(subscription.close());
+    sleep(millis(1)).await;
+    let (shared, second) = (Arc::clone(&connection), me.hub(horizon()));
+    let waiting = tokio::spawn(async move { shared.enter(&second).await });
+    sleep(millis(1)).await;
+    let shutdown = tokio::spawn(async move { connection.close().await });
+    sleep(millis(1)).await;
+    held.ack();
+    closing.await.unwrap();
+    shutdown.await.unwrap();
+    assert!(matches!(waiting.await.unwrap(), Err(KinesisError::NotConnected)));
+}
+
+// L9
+#[tokio::test(start_paused = true)]
+async fn a_look_at_the_stream_that_hangs_does_not_hold_up_closing() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    me.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::NotFound);
+    let hangs = Fault::FailAfter(seconds(95), FailureKind::Unreachable);
+    me.wire.script.plan(Rule::on(Op::DescribeStreamSummary).always(), hangs);
+    me.table.script.plan(Rule::on(Ask::Release).always(), Fault::Delay(millis(20)));
+    sleep(seconds(12)).await;
+    let at = ground.millis();
+    assert!(subscription.close().await.is_clean());
+    assert_eq!(ground.millis() - at, 20);
+}
+
+// L6
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_given_up_takes_no_more_leases() {
+    let shards: Vec<String> = (0..200).map(|n| format!("s{n:03}")).collect();
+    let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
+    let ground = Ground::new(&shards);
+    let me = ground.instance("me");
+    me.table.script.plan(Rule::on(Ask::Take).always(), Fault::Delay(seconds(2)));
+    let hub = me.hub(latest());
+    assert!(timeout(seconds(1), start::start(Arc::clone(&hub))).await.is_err());
+    assert!(hub.life.over().await.unsaved.is_empty());
+    assert_eq!(me.table.script.made(Ask::Take).len(), 64, "those that were under way");
+    assert_eq!(ground.millis(), 2_000);
+}

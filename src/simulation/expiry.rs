@@ -1,0 +1,120 @@
+//! Iterators that expire: nothing is skipped and nothing comes twice.
+
+use tokio::time::sleep;
+
+use super::kinesis::EPOCH;
+use crate::{
+    delivery::Delivery,
+    position::KinesisPosition,
+    simulation::harness::{Ground, horizon, latest, millis, names, range, seconds, take, within},
+};
+
+// R8, A10
+#[tokio::test(start_paused = true)]
+async fn after_records_were_read_exactly_the_new_ones_come() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 10);
+    ground.kinesis.iterators_live(millis(500));
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let unsettled = take(&mut subscription, 10).await;
+    sleep(seconds(20)).await;
+    ground.kinesis.put("a", 1);
+    let new = within(&mut subscription, seconds(20)).await;
+    assert_eq!(names(&new), ["a10"]);
+    drop(unsettled);
+}
+
+// R8, F11
+#[tokio::test(start_paused = true)]
+async fn after_records_were_read_the_shard_is_placed_behind_them_however_it_was_opened() {
+    for position in
+        [KinesisPosition::horizon(), KinesisPosition::timestamp(EPOCH), KinesisPosition::sequence("a", "a0")]
+    {
+        let ground = Ground::new(&["a"]);
+        ground.kinesis.put("a", 2);
+        ground.kinesis.iterators_live(millis(500));
+        let me = ground.instance("me");
+        let mut subscription = me.subscribe(latest().start_at(position)).await;
+        take(&mut subscription, 2).await.into_iter().for_each(Delivery::ack);
+        sleep(millis(3_500)).await;
+        let places = me.wire.places("a");
+        assert!(places.len() > 2 && places[1..].iter().all(|place| place == "After(a1)"), "{places:?}");
+    }
+}
+
+// R8
+#[tokio::test(start_paused = true)]
+async fn before_any_record_was_read_the_moment_of_opening_is_where_latest_stays() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 5);
+    sleep(millis(5_700)).await;
+    ground.kinesis.iterators_live(millis(500));
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(latest()).await;
+    ground.kinesis.put("a", 1);
+    assert_eq!(names(&within(&mut subscription, seconds(20)).await), ["a5"]);
+    let places = me.wire.places("a");
+    assert_eq!(places[..2], ["Latest".to_owned(), format!("Timestamp({})", EPOCH + 4_000)]);
+}
+
+// R8
+#[tokio::test(start_paused = true)]
+async fn a_record_put_while_the_first_iterator_was_expired_is_read() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 5);
+    sleep(seconds(5)).await;
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(latest()).await;
+    sleep(millis(10_100)).await;
+    ground.kinesis.iterators_live(millis(100));
+    ground.kinesis.put("a", 3);
+    assert_eq!(names(&within(&mut subscription, seconds(20)).await), range("a", 5..8));
+}
+
+// R8
+#[tokio::test(start_paused = true)]
+async fn before_any_record_was_read_horizon_and_timestamp_stay_what_they_were() {
+    for (position, place) in [
+        (KinesisPosition::horizon(), "Horizon".to_owned()),
+        (KinesisPosition::timestamp(EPOCH + 1), format!("Timestamp({})", EPOCH + 1)),
+    ] {
+        let ground = Ground::new(&["a"]);
+        sleep(seconds(1)).await;
+        ground.kinesis.iterators_live(millis(500));
+        let me = ground.instance("me");
+        let mut subscription = me.subscribe(latest().start_at(position)).await;
+        sleep(millis(3_100)).await;
+        ground.kinesis.put("a", 1);
+        assert_eq!(names(&within(&mut subscription, seconds(5)).await), ["a0"]);
+        assert!(me.wire.places("a")[..4].iter().all(|placed| *placed == place));
+    }
+}
+
+// R8, E5
+#[tokio::test(start_paused = true)]
+async fn a_user_who_pauses_longer_than_an_iterator_lives_gets_everything_once() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 20);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon().read_limit(3)).await;
+    let mut taken = take(&mut subscription, 1).await;
+    sleep(seconds(1_000)).await;
+    taken.extend(take(&mut subscription, 9).await);
+    sleep(seconds(1_000)).await;
+    taken.extend(within(&mut subscription, seconds(60)).await);
+    assert_eq!(names(&taken), range("a", 0..20));
+    assert!(me.wire.places("a").len() > 2);
+}
+
+// R8
+#[tokio::test(start_paused = true)]
+async fn an_idle_shard_never_loses_its_iterator_because_the_user_is_slow() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(latest()).await;
+    sleep(seconds(2_000)).await;
+    assert_eq!(me.wire.places("a"), ["Latest"]);
+    ground.kinesis.put("a", 1);
+    assert_eq!(names(&take(&mut subscription, 1).await), ["a0"]);
+}

@@ -1,0 +1,214 @@
+//! Reads that fail (R10).
+
+use tokio::time::sleep;
+
+use super::{
+    script::{Fault, Rule},
+    table::Ask,
+    wire::Op,
+};
+use crate::{
+    ack::Commit,
+    delivery::Delivery,
+    error::{ErrorClass, KinesisError},
+    failure::FailureKind,
+    simulation::harness::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
+    subscription::Subscription,
+};
+
+/// The next item is a failed read: how many in a row there were, and whether the reader gave up.
+async fn failed(subscription: &mut Subscription) -> (u32, bool) {
+    match error(subscription).await {
+        KinesisError::Read { failures, gave_up, .. } => (failures, gave_up),
+        other => panic!("{other}"),
+    }
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn every_failed_read_is_an_item_and_repeated_a_second_later_with_the_same_iterator() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).times(3), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon()).await;
+    for failures in 1..=3 {
+        let failure = error(&mut subscription).await;
+        assert_eq!(failure.class(), ErrorClass::Transient);
+        assert!(matches!(failure, KinesisError::Read { failures: n, gave_up: false, .. } if n == failures));
+    }
+    assert_eq!(name(&next(&mut subscription).await), "a0");
+    assert_eq!(ground.millis(), 3_000);
+    assert_eq!(me.wire.places("a").len(), 1);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn after_eleven_failures_in_a_row_the_lease_goes_and_the_next_listing_takes_it_again() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).after(1).times(11), FailureKind::Other);
+    let mut subscription = me.subscribe(latest()).await;
+    sleep(millis(500)).await;
+    ground.kinesis.put("a", 2);
+    for failures in 1..=11 {
+        assert_eq!(failed(&mut subscription).await, (failures, failures == 11));
+    }
+    assert_eq!(ground.millis(), 11_000);
+    sleep(millis(10)).await;
+    assert_eq!(ground.owner("a").await, "");
+    let records = take(&mut subscription, 2).await;
+    assert_eq!((names(&records), ground.millis(), records[0].epoch()), (vec!["a0", "a1"], 20_000, 2));
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn only_the_newest_untaken_failure_is_kept() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).after(1).times(11), FailureKind::Unreachable);
+    let mut subscription = me.subscribe(latest()).await;
+    sleep(seconds(15)).await;
+    assert_eq!(failed(&mut subscription).await, (11, true));
+    assert!(within(&mut subscription, seconds(60)).await.is_empty());
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_stays_valid_for_the_drain_time_and_then_comes_again() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).after(1).times(11), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut records = take(&mut subscription, 2).await;
+    let (second, first) = (records.pop().unwrap(), records.pop().unwrap());
+    sleep(seconds(30)).await;
+    assert_eq!(failed(&mut subscription).await, (11, true));
+    assert_eq!(first.commit().await.unwrap(), Commit::Stored);
+    let gave_up_at = 10_001;
+    ground.until(gave_up_at + 30_000 - 100).await;
+    assert_eq!((ground.owner("a").await.as_str(), ground.checkpoint("a").await.as_str()), ("me", "after a0"));
+    sleep(millis(1_000)).await;
+    assert_eq!(ground.owner("a").await, "");
+    let again = next(&mut subscription).await;
+    assert_eq!((name(&again), again.attempt(), again.epoch(), ground.millis()), ("a1", 1, 2, 50_000));
+    assert_eq!(second.commit().await.unwrap(), Commit::Superseded);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn the_lease_goes_at_once_when_nothing_is_in_flight_any_more() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).after(1).times(11), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon()).await;
+    let record = next(&mut subscription).await;
+    sleep(seconds(15)).await;
+    assert_eq!(ground.owner("a").await, "me");
+    record.ack();
+    sleep(millis(10)).await;
+    assert_eq!((ground.owner("a").await.as_str(), ground.checkpoint("a").await.as_str()), ("", "after a0"));
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_good_read_makes_the_count_start_anew() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).times(10), FailureKind::Other);
+    me.wire.fail(Rule::on(Op::GetRecords).after(1).times(10), FailureKind::Other);
+    let mut subscription = me.subscribe(latest()).await;
+    for failures in (1..=10).chain(1..=10) {
+        assert_eq!(failed(&mut subscription).await, (failures, false));
+    }
+    assert!(within(&mut subscription, seconds(60)).await.is_empty());
+    assert_eq!(ground.row("a").await.unwrap().epoch, 1);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn throttles_and_expiries_neither_count_nor_reset() {
+    for between in [FailureKind::Throttled, FailureKind::IteratorExpired] {
+        let ground = Ground::new(&["a"]);
+        let me = ground.instance("me");
+        me.wire.fail(Rule::on(Op::GetRecords).times(10), FailureKind::Other);
+        me.wire.fail(Rule::on(Op::GetRecords), between);
+        me.wire.fail(Rule::on(Op::GetRecords), FailureKind::Other);
+        let mut subscription = me.subscribe(latest()).await;
+        for failures in 1..=11 {
+            assert_eq!(failed(&mut subscription).await, (failures, failures == 11), "{between:?}");
+        }
+    }
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn failed_iterators_count_and_later_ones_too() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetShardIterator).times(6), FailureKind::Denied);
+    me.wire.fail(Rule::on(Op::GetRecords).times(5), FailureKind::Rejected);
+    let mut subscription = me.subscribe(latest()).await;
+    for failures in 1..=11 {
+        assert_eq!(failed(&mut subscription).await, (failures, failures == 11));
+    }
+}
+
+// R10, D7
+#[tokio::test(start_paused = true)]
+async fn reads_that_are_not_answered_count_and_the_lease_is_kept_meanwhile() {
+    let ground = Ground::new(&["a"]);
+    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let fault = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
+    me.wire.script.plan(Rule::on(Op::GetRecords).times(11), fault);
+    let mut subscription = me.subscribe(latest()).await;
+    let others = other.subscribe(latest()).await;
+    for failures in 1..=11 {
+        assert_eq!(ground.owner("a").await, "me");
+        assert_eq!(failed(&mut subscription).await, (failures, failures == 11));
+    }
+    assert_eq!((ground.millis(), ground.row("a").await.unwrap().epoch), (11 * 30_000 + 10_000, 1));
+    drop(others);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn other_shards_go_on_while_one_fails() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("b", 3);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).of("a").always(), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon()).await;
+    let (mut records, mut gave_up) = (0, 0);
+    while gave_up < 3 {
+        match item(&mut subscription).await.unwrap() {
+            Ok(delivery) => {
+                records += 1;
+                Delivery::ack(delivery);
+            }
+            Err(KinesisError::Read { gave_up: true, .. }) => {
+                gave_up += 1;
+                ground.kinesis.put("b", 1);
+            }
+            Err(_) => {}
+        }
+    }
+    assert_eq!(records, 5);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_given_up_is_not_kept_for_ever_by_a_checkpoint_that_cannot_be_stored() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    me.wire.fail(Rule::on(Op::GetRecords).after(1).always(), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut others = other.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    me.table.fail(Rule::on(Ask::Checkpoint).always());
+    assert_eq!(name(&next(&mut others).await), "a0");
+    assert!(ground.millis() < 30_000, "{}", ground.millis());
+}

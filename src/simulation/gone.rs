@@ -1,0 +1,408 @@
+//! Shards that leave the stream, rows that go with them, and listings that only look like it (H4, H6).
+
+use tokio::time::{Duration, sleep};
+
+use super::{
+    script::{Fault, Rule},
+    table::Ask,
+    wire::Op,
+};
+use crate::{
+    ack::Commit,
+    delivery::Delivery,
+    error::{ErrorClass, KinesisError},
+    failure::FailureKind,
+    simulation::harness::{
+        Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
+    },
+    subscription::Subscription,
+};
+
+/// Every item of this time: records settled, and the shards that are said to be gone.
+async fn settle(subscription: &mut Subscription, time: Duration) -> (Vec<String>, Vec<String>) {
+    let until = tokio::time::Instant::now() + time;
+    let (mut said, mut gone) = (Vec::new(), Vec::new());
+    while let Ok(item) = tokio::time::timeout_at(until, item(subscription)).await {
+        match item.unwrap() {
+            Ok(delivery) => {
+                said.push(name(&delivery).to_owned());
+                delivery.ack();
+            }
+            Err(KinesisError::ShardGone { shard, .. }) => gone.push(shard.to_string()),
+            Err(error) => assert_eq!(error.class(), ErrorClass::Transient, "{error}"),
+        }
+    }
+    (said, gone)
+}
+
+fn vec_of<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(ToOwned::to_owned).into()
+}
+
+/// A shard that was split, and records in its children.
+fn split(ground: &Ground) {
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    ground.kinesis.put("c", 1);
+}
+
+// F4, H6
+#[tokio::test(start_paused = true)]
+async fn a_leased_shard_that_is_gone_is_said_once_and_its_children_start() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    sleep(millis(1_500)).await;
+    split(&ground);
+    ground.kinesis.forget("a");
+    let (said, gone) = settle(&mut subscription, seconds(3)).await;
+    assert_eq!((said, gone), (vec!["b0".to_owned(), "c0".to_owned()], vec!["a".to_owned()]));
+    assert_eq!(settle(&mut subscription, seconds(600)).await, (Vec::new(), Vec::new()));
+    assert_eq!((ground.owner("a").await, ground.checkpoint("a").await), (String::new(), "after a0".into()));
+}
+
+// F4, H6
+#[tokio::test(start_paused = true)]
+async fn what_is_in_hands_of_a_shard_that_is_gone_may_still_be_settled() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let mut held = take(&mut subscription, 2).await;
+    split(&ground);
+    ground.kinesis.forget("a");
+    let gone = loop {
+        match item(&mut subscription).await.unwrap() {
+            Err(KinesisError::ShardGone { shard, .. }) => break shard,
+            other => drop(other.unwrap_err()),
+        }
+    };
+    assert_eq!(gone.as_str(), "a");
+    assert_eq!(names(&take(&mut subscription, 2).await), ["b0", "c0"]);
+    sleep(seconds(20)).await;
+    assert_eq!(held.remove(0).commit().await.unwrap(), Commit::Stored);
+    sleep(seconds(20)).await;
+    assert_eq!(held.remove(0).commit().await.unwrap(), Commit::Superseded);
+    assert_eq!(ground.owner("a").await, "");
+}
+
+// H3, H6
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_read_to_its_end_before_it_went_is_not_missed_and_its_end_is_stored() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    split(&ground);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let held = next(&mut subscription).await;
+    ground.kinesis.forget("a");
+    let (said, gone) = settle(&mut subscription, seconds(100)).await;
+    assert_eq!((said, gone), (vec!["b0".to_owned(), "c0".to_owned()], Vec::new()));
+    assert_eq!(held.commit().await.unwrap(), Commit::Stored);
+    assert_eq!(me.table.checkpoints("a"), ["at a0", "SHARD_END"]);
+}
+
+// F4, H6
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_went_while_nobody_read_is_said_once_and_holds_its_children_back_no_longer_than_two_listings() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    subscription.close().await;
+    split(&ground);
+    ground.kinesis.forget("a");
+    for (begins, expected) in [(10_000, vec!["a".to_owned()]), (0, vec![])] {
+        let begun = ground.millis();
+        let mut subscription = ground.instance("me").subscribe(horizon()).await;
+        let (said, gone) = settle(&mut subscription, seconds(25)).await;
+        assert_eq!((said.len(), gone), (2, expected));
+        subscription.close().await;
+        ground.kinesis.put("b", 1);
+        ground.kinesis.put("c", 1);
+        let taken = ground.instance("spy");
+        assert!(taken.wire.script.made(Op::GetRecords).is_empty() && ground.millis() >= begun + begins);
+    }
+}
+
+// H6
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_lacks_a_shard_once_makes_it_neither_gone_nor_finished() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let held = next(&mut subscription).await;
+    split(&ground);
+    ground.until(9_000).await;
+    ground.kinesis.hide("a");
+    ground.until(11_000).await;
+    ground.kinesis.show_all();
+    assert!(within(&mut subscription, seconds(60)).await.is_empty());
+    held.ack();
+    assert_eq!(names(&within(&mut subscription, seconds(1)).await), ["b0", "c0"]);
+}
+
+// H6, C4
+#[tokio::test(start_paused = true)]
+async fn children_that_are_listed_before_their_parent_wait_for_it() {
+    let ground = Ground::new(&["x", "y"]);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    sleep(seconds(3)).await;
+    ground.kinesis.merge(["x", "y"], "a");
+    ground.kinesis.put("a", 2);
+    split(&ground);
+    ground.kinesis.hide("a");
+    sleep(seconds(5)).await;
+    ground.kinesis.show_all();
+    assert_eq!(settle(&mut subscription, seconds(60)).await, (vec_of(["a0", "a1", "b0", "c0"]), Vec::new()));
+}
+
+// H6, C4
+#[tokio::test(start_paused = true)]
+async fn a_first_listing_that_lacks_a_parent_does_not_let_its_children_start() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    subscription.close().await;
+    split(&ground);
+    ground.kinesis.hide("a");
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    sleep(seconds(5)).await;
+    ground.kinesis.show_all();
+    assert_eq!(settle(&mut subscription, seconds(60)).await.0, ["a1", "a2", "b0", "c0"]);
+}
+
+// H6, C3
+#[tokio::test(start_paused = true)]
+async fn a_first_listing_that_lacks_a_finished_parent_does_not_cost_it_its_row() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
+    sleep(millis(1_500)).await;
+    me.table.script.plan(Rule::on(Ask::Take).always(), Fault::Hang);
+    split(&ground);
+    sleep(seconds(5)).await;
+    subscription.close().await;
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    for shard in ["a", "b", "c"] {
+        ground.kinesis.hide(shard);
+    }
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    sleep(seconds(5)).await;
+    ground.kinesis.show_all();
+    assert_eq!(settle(&mut subscription, seconds(60)).await.0, ["b0", "c0"]);
+    assert_eq!((me.table.deeds("a"), ground.checkpoint("a").await), (Vec::new(), "SHARD_END".into()));
+}
+
+// H6
+#[tokio::test(start_paused = true)]
+async fn listings_that_fail_make_nothing_gone_and_no_row_obsolete() {
+    let ground = Ground::new(&["a"]);
+    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let mut mine = me.subscribe(horizon()).await;
+    let mut others = other.subscribe(horizon()).await;
+    other.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Other);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.split("b", ["d", "e"]);
+    ground.kinesis.put("d", 1);
+    let (said, gone) = settle(&mut mine, seconds(3)).await;
+    assert_eq!((said, gone), (vec!["d0".to_owned()], Vec::new()));
+    let (said, gone) = settle(&mut others, seconds(300)).await;
+    assert_eq!((said, gone), (Vec::new(), Vec::new()));
+    assert_eq!((ground.checkpoint("a").await, ground.checkpoint("b").await), ("SHARD_END".into(), "SHARD_END".into()));
+    assert!(other.table.script.made(Ask::Delete).is_empty());
+}
+
+// H6, B3
+#[tokio::test(start_paused = true)]
+async fn a_row_goes_when_its_shard_is_gone_and_every_child_has_a_checkpoint_and_who_still_lists_it_does_not_read_it() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    split(&ground);
+    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let mut mine = me.subscribe(horizon()).await;
+    let others = other.subscribe(horizon()).await;
+    other.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Other);
+    take(&mut mine, 3).await.into_iter().for_each(Delivery::ack);
+    let mut children = take(&mut mine, 2).await;
+    assert_eq!(names(&children), ["b0", "c0"]);
+    ground.kinesis.forget("a");
+    sleep(seconds(9)).await;
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    sleep(seconds(21)).await;
+    assert!(ground.row("a").await.is_none());
+    children.remove(0).ack();
+    sleep(seconds(60)).await;
+    assert_eq!((other.table.deeds("a"), other.wire.places("a")), (Vec::new(), Vec::new()));
+    drop(others);
+}
+
+// H6
+#[tokio::test(start_paused = true)]
+async fn a_row_stays_as_long_as_a_child_has_no_checkpoint() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    assert_eq!(settle(&mut subscription, seconds(3)).await.0, ["a0", "b0"]);
+    ground.kinesis.forget("a");
+    assert!(settle(&mut subscription, seconds(100)).await.0.is_empty());
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    ground.kinesis.put("c", 1);
+    assert_eq!(settle(&mut subscription, seconds(30)).await.0, ["c0"]);
+    assert!(ground.row("a").await.is_none());
+}
+
+// H4
+#[tokio::test(start_paused = true)]
+async fn children_that_the_last_page_names_start_at_once_whatever_the_listings_do() {
+    for listings in ["hide them", "fail", "are slow"] {
+        let ground = Ground::new(&["a"]);
+        ground.kinesis.put("a", 1);
+        ground.kinesis.name_children();
+        let me = ground.instance("me");
+        let mut subscription = me.subscribe(horizon()).await;
+        sleep(seconds(1)).await;
+        split(&ground);
+        match listings {
+            "hide them" => ["b", "c"].into_iter().for_each(|child| ground.kinesis.hide(child)),
+            "fail" => me.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Other),
+            _ => me.wire.script.plan(Rule::on(Op::ListShards).always(), Fault::Delay(millis(90))),
+        }
+        next(&mut subscription).await.ack();
+        let (said, gone) = settle(&mut subscription, millis(1_100)).await;
+        assert_eq!((said, gone), (vec!["b0".to_owned(), "c0".to_owned()], Vec::new()), "{listings}");
+        ground.kinesis.show_all();
+        assert_eq!(settle(&mut subscription, seconds(60)).await, (Vec::new(), Vec::new()), "{listings}");
+        assert_eq!((ground.owner("b").await.as_str(), ground.row("b").await.unwrap().epoch), ("me", 1));
+    }
+}
+
+// H4
+#[tokio::test(start_paused = true)]
+async fn a_listing_for_the_sake_of_children_is_repeated_within_a_second_when_it_fails() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    split(&ground);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::ListShards).after(1).times(2), FailureKind::Other);
+    ground.kinesis.hide("b");
+    ground.kinesis.hide("c");
+    let mut subscription = me.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    sleep(millis(10)).await;
+    ground.kinesis.show_all();
+    assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
+    let (said, _) = settle(&mut subscription, millis(2_100)).await;
+    assert_eq!(said, ["b0", "c0"]);
+}
+
+// H4
+#[tokio::test(start_paused = true)]
+async fn a_long_stream_is_listed_page_by_page_and_a_token_stands_alone() {
+    let ground = Ground::new(&["a", "b", "c", "d", "e"]);
+    ground.kinesis.list_by(2);
+    for shard in ["a", "b", "c", "d", "e"] {
+        ground.kinesis.put(shard, 1);
+    }
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    assert_eq!(names(&within(&mut subscription, seconds(1)).await), ["a0", "b0", "c0", "d0", "e0"]);
+    let calls: Vec<String> = me.wire.script.made(Op::ListShards).into_iter().map(|made| made.what).collect();
+    assert_eq!(calls, [r#"Stream("s")"#, r#"Token("b")"#, r#"Token("d")"#]);
+}
+
+// H4, H6, L5
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_fails_half_way_is_no_listing() {
+    let ground = Ground::new(&["a", "b", "c"]);
+    ground.kinesis.list_by(1);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::ListShards).after(1), FailureKind::Other);
+    me.wire.fail(Rule::on(Op::ListShards).after(5), FailureKind::Other);
+    let mut subscription = me.subscribe(latest()).await;
+    ground.kinesis.put("c", 1);
+    assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
+    assert!(me.table.script.made(Ask::Take).is_empty());
+    let record = next(&mut subscription).await;
+    assert_eq!((name(&record), ground.millis()), ("c0", 1_000));
+    record.ack();
+    assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
+    ground.kinesis.put("a", 1);
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 0..1));
+    assert_eq!(me.table.script.made(Ask::Take).len(), 3);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn credentials_that_expire_and_come_back_are_errors_that_name_the_action_and_the_stream_and_lose_nothing() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
+    for op in [Op::GetRecords, Op::GetShardIterator, Op::ListShards] {
+        me.wire.fail(Rule::on(op).always(), FailureKind::Denied);
+    }
+    ground.kinesis.put("a", 3);
+    let mut said = Vec::new();
+    while said.len() < 40 {
+        match item(&mut subscription).await.unwrap() {
+            Ok(delivery) => panic!("{delivery:?}"),
+            Err(error) => said.push((error.class(), error.to_string())),
+        }
+    }
+    for (class, text) in said {
+        assert_eq!(class, ErrorClass::Transient);
+        assert!(text.contains("stream s"), "{text}");
+        let actions = ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"];
+        assert!(actions.into_iter().any(|action| text.contains(action)), "{text}");
+    }
+    me.wire.script.heal();
+    assert_eq!(settle(&mut subscription, seconds(30)).await.0, range("a", 3..6));
+}
+
+// D11
+#[tokio::test(start_paused = true)]
+async fn a_closed_shard_next_to_open_ones_is_neither_an_error_nor_opened_again_and_again() {
+    for (stream, expected) in [(latest(), vec!["b1", "c0"]), (horizon(), vec!["b0", "b1", "c0"])] {
+        let ground = Ground::new(&["a", "b", "c"]);
+        ground.kinesis.put("b", 1);
+        ground.kinesis.close("a");
+        sleep(seconds(2)).await;
+        let me = ground.instance("me");
+        let mut subscription = me.subscribe(stream).await;
+        ground.kinesis.put("b", 1);
+        ground.kinesis.put("c", 1);
+        assert_eq!(names(&within(&mut subscription, seconds(100)).await), expected);
+        assert!(me.wire.places("a").len() <= 1 && me.table.script.made(Ask::Take).len() <= 3);
+    }
+}
+
+// H6: the first listing was made before the shard was.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_came_between_the_first_listing_and_the_first_look_at_the_rows_is_not_gone_when_a_listing_is_late()
+{
+    let ground = Ground::new(&["a"]);
+    let first = ground.instance("A").subscribe(horizon()).await;
+    let other = ground.instance("B");
+    other.table.fail(Rule::on(Ask::Leases).times(3));
+    let mut subscription = other.subscribe(horizon()).await;
+    sleep(seconds(1)).await;
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    sleep(seconds(4)).await;
+    assert_eq!(ground.owner("b").await, "A");
+    ground.kinesis.hide("b");
+    ground.until(9_500).await;
+    first.close().await;
+    ground.until(12_000).await;
+    ground.kinesis.show("b");
+    assert_eq!(settle(&mut subscription, seconds(30)).await, (vec!["b0".to_owned()], Vec::new()));
+}

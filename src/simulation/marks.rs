@@ -1,0 +1,104 @@
+//! Where a shard was opened is durable before its first record goes out (R13).
+
+use tokio::time::sleep;
+
+use super::{
+    script::{Fault, Rule},
+    table::Ask,
+};
+use crate::{
+    delivery::Delivery,
+    error::KinesisError,
+    simulation::harness::{
+        Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
+    },
+};
+
+// R13
+#[tokio::test(start_paused = true)]
+async fn the_first_record_is_handed_out_when_the_row_holds_its_place_and_not_before() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let me = ground.instance("me");
+    me.table.script.plan(Rule::on(Ask::Checkpoint), Fault::Delay(millis(1_700)));
+    let mut subscription = me.subscribe(horizon()).await;
+    let first = next(&mut subscription).await;
+    assert_eq!((name(&first), ground.millis()), ("a0", 1_700));
+    assert_eq!(ground.checkpoint("a").await, "at a0");
+    assert_eq!(take(&mut subscription, 2).await.len(), 2);
+    assert_eq!(me.table.checkpoints("a"), ["at a0"]);
+}
+
+// R13
+#[tokio::test(start_paused = true)]
+async fn a_place_that_cannot_be_stored_holds_the_first_record_back_until_it_is() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    me.table.fail(Rule::on(Ask::Checkpoint).times(4));
+    let mut subscription = me.subscribe(horizon()).await;
+    assert!(matches!(error(&mut subscription).await, KinesisError::Store { .. }));
+    loop {
+        match item(&mut subscription).await.unwrap() {
+            Ok(record) => break assert_eq!(name(&record), "a0"),
+            Err(error) => assert!(matches!(error, KinesisError::Store { .. })),
+        }
+    }
+    assert_eq!(ground.checkpoint("a").await, "at a0");
+    assert_eq!(ground.millis(), 100 + 200 + 400 + 800);
+}
+
+// R13, A11
+#[tokio::test(start_paused = true)]
+async fn ten_records_after_the_tip_of_which_none_was_settled_come_again_after_the_process_died() {
+    for (successor, wait) in [("me", 0), ("another", 13)] {
+        for read in [0, 5, 10] {
+            let ground = Ground::new(&["a"]);
+            ground.kinesis.put("a", 7);
+            sleep(seconds(10)).await;
+            let me = ground.instance("me");
+            let mut subscription = me.subscribe(latest()).await;
+            ground.kinesis.put("a", 10);
+            sleep(seconds(2)).await;
+            let held = take(&mut subscription, read).await;
+            me.die(subscription);
+            drop(held);
+            let mut subscription = ground.instance(successor).subscribe(latest()).await;
+            let again = within(&mut subscription, seconds(wait + 5)).await;
+            assert_eq!(names(&again), range("a", 7..17), "{successor} after {read}");
+        }
+    }
+}
+
+// R13, A8
+#[tokio::test(start_paused = true)]
+async fn what_was_dropped_before_the_process_died_comes_again_although_later_records_were_settled() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 10);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    for (index, record) in take(&mut subscription, 10).await.into_iter().enumerate() {
+        if index != 4 {
+            record.ack();
+        }
+    }
+    sleep(seconds(2)).await;
+    assert_eq!(ground.checkpoint("a").await, "after a3");
+    me.die(subscription);
+    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    assert_eq!(names(&within(&mut subscription, seconds(5)).await), range("a", 4..10));
+}
+
+// R13
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_has_a_checkpoint_is_not_marked_again() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    subscription.close().await;
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let record: Delivery = next(&mut subscription).await;
+    assert_eq!((name(&record), me.table.checkpoints("a").len()), ("a1", 0));
+}

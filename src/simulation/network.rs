@@ -1,0 +1,261 @@
+//! The lease table at the end of a line: calls and answers take their time on the way, and some are lost. What is under
+//! way arrives, also when its caller is stopped, has given up, or is dead.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    future::pending,
+    sync::{Arc, Mutex},
+};
+
+use futures::FutureExt;
+use tokio::{
+    sync::oneshot,
+    time::{Duration, Instant},
+};
+
+use kinesis_stream_support::Rng;
+
+use super::{
+    clock::Clock,
+    script::{Fault, Script},
+    table::Ask,
+};
+use crate::{
+    failure::StoreError,
+    id::ShardId,
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lock::lock,
+    position::Checkpoint,
+    simulation::oracle::Watched,
+};
+
+type Arrival = Box<dyn FnOnce(&Network) + Send>;
+
+/// Everything that is under way.
+pub(crate) struct Network {
+    clock: Clock,
+    under_way: Mutex<UnderWay>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    sent: u64,
+    /// By when they are due, and of those that are due together the first one sent comes first.
+    arrivals: BTreeMap<(u64, u64), Arrival>,
+}
+
+impl Network {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, under_way: Mutex::default() }
+    }
+
+    fn send(&self, lag: u64, arrival: impl FnOnce(&Self) + Send + 'static) {
+        if lag == 0 {
+            return arrival(self);
+        }
+        let mut under_way = lock(&self.under_way);
+        under_way.sent += 1;
+        let key = (self.clock.millis() + lag, under_way.sent);
+        under_way.arrivals.insert(key, Box::new(arrival));
+    }
+
+    /// What is due arrives.
+    pub(crate) fn deliver(&self) {
+        let now = self.clock.millis();
+        loop {
+            let mut under_way = lock(&self.under_way);
+            let Some(first) = under_way.arrivals.first_entry().filter(|first| first.key().0 <= now) else { return };
+            let arrival = first.remove();
+            drop(under_way);
+            arrival(self);
+        }
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Line {
+    network: Arc<Network>,
+    rows: Arc<Watched>,
+    pub(crate) script: Script<Ask, StoreError>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: Rng,
+    /// A call, and an answer, are under way for less than so many milliseconds.
+    lag: u64,
+    ttl: Duration,
+    /// The number of the last call on each row.
+    calls: BTreeMap<ShardId, u64>,
+    /// Until when each lease is good, on the caller's own clock.
+    deadlines: BTreeMap<(String, u64), Instant>,
+}
+
+impl State {
+    fn lags(&mut self) -> (u64, u64) {
+        (self.rng.below(self.lag), self.rng.below(self.lag))
+    }
+
+    fn number(&mut self, shard: Option<&ShardId>) -> u64 {
+        let Some(shard) = shard else { return 0 };
+        let number = self.calls.entry(shard.clone()).or_default();
+        *number += 1;
+        *number
+    }
+
+    fn is_last(&self, shard: Option<&ShardId>, number: u64) -> bool {
+        shard.is_none_or(|shard| self.calls[shard] == number)
+    }
+
+    /// The answer to a call sent at this moment came back: the lease is good from then on.
+    fn came_back(&mut self, key: &LeaseKey, epoch: u64, sent: Instant) {
+        self.deadlines.insert((key.shard.to_string(), epoch), sent + self.ttl);
+    }
+}
+
+/// What becomes of a call that arrives.
+enum Fate {
+    Answered,
+    Lost(StoreError),
+    Failed(StoreError),
+}
+
+impl Line {
+    /// `lag`: a call, and an answer, are under way for less than so many milliseconds.
+    pub(crate) fn new(network: &Arc<Network>, rows: &Arc<Watched>, (ttl, lag): (Duration, u64), rng: Rng) -> Self {
+        let state = State { rng, lag, ttl, calls: BTreeMap::new(), deadlines: BTreeMap::new() };
+        Self {
+            network: Arc::clone(network),
+            rows: Arc::clone(rows),
+            script: Script::new(),
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Nothing goes wrong from here on, and calls take less than a tenth of a second.
+    pub(crate) fn heal(&self) {
+        self.script.heal();
+        let mut state = lock(&self.state);
+        state.lag = state.lag.min(50);
+    }
+
+    /// How long past the deadline of its lease a record is that is handed out now; none if it is in time (E3).
+    pub(crate) fn lateness(&self, shard: &str, epoch: u64) -> Option<Duration> {
+        let deadline = lock(&self.state).deadlines.get(&(shard.to_owned(), epoch)).copied();
+        let now = Instant::now();
+        deadline.map_or(Some(Duration::MAX), |deadline| (now >= deadline).then(|| now - deadline))
+    }
+
+    /// Makes a call. One that was given up does not arrive after a later one on the same row.
+    fn call<T: Send + 'static>(
+        &self,
+        op: Ask,
+        shard: Option<&ShardId>,
+        act: impl FnOnce(&Watched) -> Result<T, StoreError> + Send + 'static,
+    ) -> StoreFuture<'static, T> {
+        let fault = self.script.enter(op, shard.cloned(), String::new());
+        let mut state = lock(&self.state);
+        let ((there, back), number) = (state.lags(), state.number(shard));
+        drop(state);
+        let late = |time: Duration| there + u64::try_from(time.as_millis()).unwrap();
+        let (there, fate) = match fault {
+            None => (there, Fate::Answered),
+            Some(Fault::Fail(error)) => (there, Fate::Failed(error)),
+            Some(Fault::FailAfter(time, error)) => (late(time), Fate::Failed(error)),
+            Some(Fault::LoseAnswer(error)) => (there, Fate::Lost(error)),
+            Some(Fault::Delay(time)) => (late(time), Fate::Answered),
+            Some(Fault::Hang | Fault::Panic) => return pending().boxed(),
+        };
+        let (tell, told) = oneshot::channel();
+        let (rows, state, shard) = (Arc::clone(&self.rows), Arc::clone(&self.state), shard.cloned());
+        self.network.send(there, move |network| {
+            if tell.is_closed() && !lock(&state).is_last(shard.as_ref(), number) {
+                return;
+            }
+            let answer = match fate {
+                Fate::Answered => act(&rows),
+                Fate::Lost(error) => act(&rows).and(Err(error)),
+                Fate::Failed(error) => Err(error),
+            };
+            network.send(back, move |_| drop(tell.send(answer)));
+        });
+        told.map(|told| told.unwrap_or_else(|_| Err(StoreError::new("no answer")))).boxed()
+    }
+
+    /// A write of a holder.
+    fn write<'a>(
+        &'a self,
+        op: Ask,
+        held: &'a Held,
+        act: impl FnOnce(&Watched) -> Result<Write, StoreError> + Send + 'static,
+    ) -> StoreFuture<'a, Write> {
+        let (sent, call) = (Instant::now(), self.call(op, Some(&held.key.shard), act));
+        async move {
+            let answer = call.await?;
+            if answer == Write::Applied(()) {
+                lock(&self.state).came_back(&held.key, held.epoch, sent);
+            }
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+/// The table itself answers at once.
+fn at_once<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
+    answer.now_or_never().expect("the table answers at once")
+}
+
+impl LeaseStore for Line {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        let (consumer, stream) = (consumer.to_owned(), stream.to_owned());
+        self.call(Ask::Leases, None, move |rows| at_once(rows.leases(&consumer, &stream)))
+    }
+
+    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
+        let (sent, sending) = (Instant::now(), take.clone());
+        let call = self.call(Ask::Take, Some(&take.key.shard), move |rows| at_once(rows.take(&sending)));
+        async move {
+            let answer = call.await?;
+            if let Write::Applied(lease) = &answer {
+                lock(&self.state).came_back(&take.key, lease.epoch, sent);
+            }
+            Ok(answer)
+        }
+        .boxed()
+    }
+
+    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        let sending = held.clone();
+        self.write(Ask::Renew, held, move |rows| at_once(rows.renew(&sending)))
+    }
+
+    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
+        let (sending, checkpoint) = (held.clone(), checkpoint.clone());
+        self.write(Ask::Checkpoint, held, move |rows| at_once(rows.checkpoint(&sending, &checkpoint)))
+    }
+
+    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
+        let (sending, settled) = (held.clone(), self.rows.settled(held));
+        self.write(Ask::Release, held, move |rows| at_once(rows.release_with(&sending, settled)))
+    }
+
+    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
+        let (sending, by) = (key.clone(), by.to_owned());
+        self.call(Ask::Want, Some(&key.shard), move |rows| at_once(rows.ask(&sending, seen, &by)))
+    }
+
+    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        let sending = key.clone();
+        self.call(Ask::Delete, Some(&key.shard), move |rows| at_once(rows.delete(&sending, seen)))
+    }
+}

@@ -1,0 +1,159 @@
+//! Starting at a place whatever the checkpoints say (R5, R6).
+
+use futures::StreamExt;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::kinesis::EPOCH;
+use crate::{
+    delivery::Delivery,
+    position::KinesisPosition,
+    simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
+    stream::KinesisStream,
+};
+
+fn from_the_start() -> KinesisStream {
+    latest().start_at(KinesisPosition::horizon())
+}
+
+/// A split stream of which everything was read and settled, with two records in each shard.
+async fn read_through() -> Ground {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    sleep(seconds(10)).await;
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 2);
+    ground.kinesis.put("c", 2);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    for _ in 0..6 {
+        next(&mut subscription).await.ack();
+    }
+    assert!(subscription.close().await.is_clean());
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    assert_eq!(ground.checkpoint("b").await, "after b1");
+    ground
+}
+
+// R6
+#[tokio::test(start_paused = true)]
+async fn a_forced_start_reads_ended_shards_again_parents_first() {
+    let ground = read_through().await;
+    let mut subscription = ground.instance("me").subscribe(from_the_start()).await;
+    let parents = take(&mut subscription, 2).await;
+    assert!(within(&mut subscription, seconds(30)).await.is_empty());
+    assert_eq!(names(&parents), ["a0", "a1"]);
+    parents.into_iter().for_each(Delivery::ack);
+    let children = within(&mut subscription, seconds(30)).await;
+    assert_eq!(names(&children), ["b0", "b1", "c0", "c1"]);
+}
+
+// R6
+#[tokio::test(start_paused = true)]
+async fn a_replay_reads_everything_once_and_then_goes_on_with_what_is_new() {
+    let ground = read_through().await;
+    let mut subscription = ground.instance("me").subscribe(from_the_start()).await;
+    for _ in 0..6 {
+        next(&mut subscription).await.ack();
+    }
+    ground.kinesis.put("c", 1);
+    let rest = within(&mut subscription, seconds(100)).await;
+    assert_eq!(names(&rest), ["c2"]);
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    assert_eq!(ground.row("a").await.unwrap().epoch, 2);
+}
+
+// B9, A3
+#[tokio::test(start_paused = true)]
+async fn a_restart_after_half_a_replay_goes_on_where_the_replay_was() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 10);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    take(&mut subscription, 10).await.into_iter().for_each(Delivery::ack);
+    subscription.close().await;
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(from_the_start()).await;
+    let replayed = take(&mut subscription, 10).await;
+    assert_eq!(names(&replayed), range("a", 0..10));
+    replayed.into_iter().take(4).for_each(Delivery::ack);
+    sleep(seconds(2)).await;
+    assert_eq!(ground.checkpoint("a").await, "after a3");
+    me.die(subscription);
+    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    assert_eq!(names(&within(&mut subscription, seconds(5)).await), range("a", 4..10));
+}
+
+// A18, R6
+#[tokio::test(start_paused = true)]
+async fn a_start_at_a_time_after_a_split_reads_nothing_older() {
+    let ground = read_through().await;
+    sleep(seconds(10)).await;
+    ground.kinesis.put("b", 1);
+    let start = latest().start_at(KinesisPosition::timestamp(EPOCH + 15_000));
+    let mut subscription = ground.instance("new").subscribe(start).await;
+    let records = within(&mut subscription, seconds(30)).await;
+    assert_eq!(names(&records), ["b2"]);
+}
+
+// R6
+#[tokio::test(start_paused = true)]
+async fn a_start_at_a_time_before_a_split_begins_in_the_parent() {
+    let ground = Ground::new(&["a"]);
+    for _ in 0..4 {
+        ground.kinesis.put("a", 1);
+        sleep(seconds(1)).await;
+    }
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    let start = latest().start_at(KinesisPosition::timestamp(EPOCH + 1_500));
+    let mut subscription = ground.instance("me").subscribe(start).await;
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let record = next(&mut subscription).await;
+        seen.push(name(&record).to_owned());
+        record.ack();
+    }
+    assert_eq!(seen, ["a2", "a3", "b0"]);
+}
+
+// E5, R6
+#[tokio::test(start_paused = true)]
+async fn a_forced_start_applies_to_a_shard_whose_holder_proves_dead_and_to_none_that_comes_over_later() {
+    for (dies_after, begins) in [(0, "a0"), (60, "a2")] {
+        let ground = Ground::new(&["a"]);
+        ground.kinesis.put("a", 3);
+        let holder = ground.instance("holder");
+        let mut holding = holder.subscribe(horizon()).await;
+        let mut held = take(&mut holding, 3).await;
+        held.drain(..2).for_each(Delivery::ack);
+        sleep(seconds(2)).await;
+        let taker = tokio::spawn({
+            let me = ground.instance("me");
+            async move {
+                let mut subscription = me.subscribe(from_the_start()).await;
+                let record = next(&mut subscription).await;
+                name(&record).to_owned()
+            }
+        });
+        sleep(seconds(dies_after) + millis(100)).await;
+        holder.die(holding);
+        assert_eq!(taker.await.unwrap(), begins, "after {dies_after} s");
+    }
+}
+
+// R6
+#[tokio::test(start_paused = true)]
+async fn a_forced_start_acts_once_also_when_the_lease_is_lost_and_taken_again() {
+    let ground = read_through().await;
+    let mut subscription = ground.instance("me").subscribe(from_the_start()).await;
+    for _ in 0..6 {
+        next(&mut subscription).await.ack();
+    }
+    sleep(seconds(2)).await;
+    ground.steal("b", "thief").await;
+    let mut errors = 0;
+    let until = Instant::now() + seconds(60);
+    while let Ok(Some(item)) = timeout_at(until, subscription.next()).await {
+        assert!(item.is_err(), "{item:?}");
+        errors += 1;
+    }
+    assert_eq!((errors, ground.owner("b").await.as_str()), (1, "me"));
+}

@@ -1,0 +1,535 @@
+//! Instances share the shards: they come to an even share by asking, and a shard that moves takes nothing with it twice
+//! (E5, A7, B1, D1, D4, D14, D15).
+
+use std::collections::BTreeMap;
+
+use futures::{FutureExt, StreamExt, future::join_all};
+use tokio::{
+    select,
+    time::{sleep, timeout},
+};
+
+use super::{
+    script::{Fault, Rule},
+    table::Ask,
+    wire::Op,
+};
+use crate::{
+    ack::Commit,
+    delivery::Delivery,
+    failure::{FailureKind, StoreError},
+    lease::Held,
+    position::KinesisPosition,
+    simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
+    stats::ShardState,
+    stream::KinesisStream,
+};
+
+const EIGHT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+
+fn shares<'a>(shares: impl IntoIterator<Item = (&'a str, usize)>) -> BTreeMap<String, usize> {
+    shares.into_iter().map(|(owner, share)| (owner.to_owned(), share)).collect()
+}
+
+// D14
+#[tokio::test(start_paused = true)]
+async fn a_second_instance_gets_half_of_eight_shards_in_four_moves_and_then_nothing_moves() {
+    let ground = Ground::new(&EIGHT);
+    let a = ground.instance("A").subscribe(latest()).await;
+    let b = ground.instance("B").subscribe(latest()).await;
+    assert_eq!(ground.shares().await, shares([("A", 8)]));
+    sleep(millis(6_500)).await;
+    assert_eq!(ground.shares().await, shares([("A", 4), ("B", 4)]));
+    sleep(seconds(600)).await;
+    assert_eq!((ground.shares().await, ground.takes().await), (shares([("A", 4), ("B", 4)]), 8 + 4));
+    drop((a, b));
+}
+
+// D15
+#[tokio::test(start_paused = true)]
+async fn a_sixth_instance_gets_its_share_of_forty_shards_within_a_few_passes() {
+    let shards: Vec<String> = (0..40).map(|n| format!("s{n:02}.")).collect();
+    let ground = Ground::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut fleet = Vec::new();
+    for n in 0..5 {
+        fleet.push(ground.instance(&format!("i{n}")).subscribe(latest()).await);
+        sleep(seconds(20)).await;
+    }
+    assert_eq!(ground.shares().await.into_values().collect::<Vec<_>>(), [8; 5]);
+    let before = ground.takes().await;
+    fleet.push(ground.instance("i5").subscribe(latest()).await);
+    sleep(millis(6_500)).await;
+    let mut counts: Vec<usize> = ground.shares().await.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [6, 6, 7, 7, 7, 7]);
+    sleep(seconds(60)).await;
+    assert_eq!(ground.takes().await, before + 6);
+}
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn instances_that_start_at_the_same_moment_come_to_an_even_share() {
+    let ground = Ground::new(&EIGHT);
+    let instances: Vec<_> = (0..3).map(|n| ground.instance(&format!("i{n}"))).collect();
+    let fleet = join_all(instances.iter().map(|instance| instance.subscribe(latest()))).await;
+    sleep(seconds(20)).await;
+    let mut counts: Vec<usize> = ground.shares().await.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [2, 3, 3]);
+    let before = ground.takes().await;
+    sleep(seconds(300)).await;
+    assert_eq!(ground.takes().await, before);
+    drop(fleet);
+}
+
+// B1, A3, A14
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_on_a_shard_that_moves_is_not_delivered_twice_when_it_is_settled_in_time() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 10);
+    let mut a = ground.instance("A").subscribe(horizon().read_limit(5)).await;
+    let in_flight = take(&mut a, 5).await;
+    let mut b = ground.instance("B").subscribe(horizon()).await;
+    // The page that was read ahead is not handed out any more.
+    sleep(seconds(20)).await;
+    assert!(a.next().now_or_never().is_none());
+    assert_eq!((ground.owner("a").await.as_str(), a.stats().shards[0].state), ("A", ShardState::Draining));
+    in_flight.into_iter().for_each(Delivery::ack);
+    let rest = take(&mut b, 5).await;
+    assert_eq!((names(&rest), rest[0].epoch()), (range("a", 5..10).iter().map(String::as_str).collect(), 2));
+    assert_eq!(ground.checkpoint("a").await, "after a4");
+    assert!(within(&mut a, seconds(60)).await.is_empty());
+}
+
+// B1
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_asked_for_goes_when_the_drain_time_is_over_and_what_is_open_comes_again() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 2);
+    let mut a = ground.instance("A").subscribe(horizon().drain_timeout(seconds(8))).await;
+    let (first, second) = (next(&mut a).await, next(&mut a).await);
+    let mut b = ground.instance("B").subscribe(horizon()).await;
+    first.ack();
+    second.nack();
+    assert_eq!(names(&within(&mut a, seconds(2)).await), ["a1"]);
+    let again = next(&mut b).await;
+    assert_eq!((name(&again), again.epoch(), again.attempt()), ("a1", 2, 1));
+}
+
+// A7
+#[tokio::test(start_paused = true)]
+async fn what_was_given_back_does_not_hold_up_a_hand_over() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 2);
+    let mut a = ground.instance("A").subscribe(horizon()).await;
+    let b = ground.instance("B");
+    let (first, second) = (next(&mut a).await, next(&mut a).await);
+    sleep(millis(2_500)).await;
+    let mut b = b.subscribe(horizon()).await;
+    first.nack();
+    second.ack();
+    let again = take(&mut b, 2).await;
+    assert_eq!(names(&again), ["a0", "a1"]);
+    assert!(ground.millis() <= 6_100, "{}", ground.millis());
+}
+
+// B8, A12
+#[tokio::test(start_paused = true)]
+async fn what_a_former_owner_settles_is_superseded_and_changes_nothing() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 10);
+    let a = ground.instance("A");
+    let mut subscription = a.subscribe(horizon()).await;
+    let mut held = take(&mut subscription, 6).await;
+    let fifth = held.pop().unwrap();
+    held.into_iter().for_each(Delivery::ack);
+    sleep(seconds(2)).await;
+    // A pause longer than a lease lives: nothing of it reaches the table meanwhile.
+    a.table.fail(Rule::everything());
+    let mut b = ground.instance("B").subscribe(horizon()).await;
+    let rest = take(&mut b, 5).await;
+    assert_eq!((names(&rest)[0], names(&rest)[4]), ("a5", "a9"));
+    for delivery in rest {
+        assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
+    }
+    a.table.script.heal();
+    let row = ground.row("a").await.unwrap();
+    let commit = fifth.commit();
+    sleep(seconds(3)).await;
+    assert_eq!(commit.await.unwrap(), Commit::Superseded);
+    let now = ground.row("a").await.unwrap();
+    assert_eq!((now.owner, now.epoch, now.checkpoint), (row.owner, row.epoch, row.checkpoint));
+    assert_eq!(ground.checkpoint("a").await, "after a9");
+}
+
+// D1
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_owner_dies_when_it_was_asked_for_is_read_within_a_time_to_live() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    let a = ground.instance("A");
+    let dying = a.subscribe(horizon()).await;
+    sleep(millis(3_100)).await;
+    let mut b = ground.instance("B").subscribe(horizon()).await;
+    assert_eq!(ground.row("a").await.unwrap().wanted_by.as_deref(), Some("B"));
+    a.die(dying);
+    let record = next(&mut b).await;
+    assert_eq!((name(&record), ground.millis()), ("a0", 13_100));
+    for shard in ["a", "b"] {
+        let row = ground.row(shard).await.unwrap();
+        assert_eq!((row.owner.as_deref(), row.wanted_by.as_deref()), (Some("B"), None));
+    }
+}
+
+// D1
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_ends_when_it_was_asked_for_is_done_and_no_mark_stays_behind() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    let mut a = ground.instance("A").subscribe(horizon()).await;
+    let last = next(&mut a).await;
+    ground.kinesis.split("a", ["c", "d"]);
+    sleep(millis(1_500)).await;
+    let b = ground.instance("B").subscribe(horizon()).await;
+    assert_eq!(ground.row("a").await.unwrap().wanted_by.as_deref(), Some("B"));
+    assert_eq!(last.commit().await.unwrap(), Commit::Stored);
+    sleep(seconds(30)).await;
+    let row = ground.row("a").await.unwrap();
+    assert_eq!((row.owner, row.wanted_by, ground.checkpoint("a").await.as_str()), (None, None, "SHARD_END"));
+    let mut counts: Vec<usize> = ground.shares().await.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2]);
+    drop((a, b));
+}
+
+// A3, D1, H3: nothing of it was ever handed out, so that the place to go on from is still to be stored.
+#[tokio::test(start_paused = true)]
+async fn an_empty_shard_that_is_asked_for_while_its_end_is_being_stored_stays_at_its_end() {
+    let ground = Ground::new(&["a", "b"]);
+    let instance = ground.instance("A");
+    let a = instance.subscribe(horizon()).await;
+    sleep(seconds(4)).await;
+    instance.table.script.plan(Rule::on(Ask::Checkpoint).of("a"), Fault::Delay(millis(2_500)));
+    ground.kinesis.split("a", ["c", "d"]);
+    let b = ground.instance("B").subscribe(horizon()).await;
+    assert_eq!(ground.row("a").await.unwrap().wanted_by.as_deref(), Some("B"));
+    sleep(seconds(20)).await;
+    assert_eq!(instance.table.deeds("a"), ["Take A", "Checkpoint SHARD_END", "Release"]);
+    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    drop((a, b));
+}
+
+// D1
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_let_go_for_an_instance_that_died_is_taken_by_another_soon() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    let mut a = ground.instance("A").subscribe(horizon()).await;
+    let b = ground.instance("B");
+    let dying = b.subscribe(horizon()).await;
+    b.die(dying);
+    sleep(seconds(4)).await;
+    // Let go at the next look, and left to the dead one for two more.
+    let record = next(&mut a).await;
+    assert_eq!((name(&record), record.epoch()), ("a0", 2));
+    assert!(ground.millis() <= 13_000, "{}", ground.millis());
+    assert_eq!(ground.row("a").await.unwrap().wanted_by, None);
+}
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn a_request_that_the_owner_ignores_runs_out_and_another_shard_is_asked_for() {
+    let ground = Ground::new(&["a", "b", "c", "d"]);
+    for shard in ["a", "b", "c", "d"] {
+        ground.steal(shard, "foreign").await;
+    }
+    let foreign = async {
+        loop {
+            for shard in ["a", "b", "c", "d"] {
+                let row = ground.row(shard).await.unwrap();
+                let held = Held { key: row.key, owner: "foreign".into(), epoch: row.epoch };
+                ground.table().renew(&held).await.unwrap();
+                if shard == "d" && row.wanted_by.is_some() {
+                    ground.table().release(&held).await.unwrap();
+                }
+            }
+            sleep(seconds(1)).await;
+        }
+    };
+    let instance = ground.instance("me");
+    let me = async {
+        let _subscription = instance.subscribe(latest()).await;
+        sleep(seconds(600)).await;
+    };
+    select! {
+        () = foreign => {}
+        () = me => {}
+    }
+    assert_eq!(instance.table.deeds("a"), ["Want me"]);
+    assert_eq!(instance.table.deeds("b"), ["Want me"]);
+    assert_eq!(instance.table.script.times(Ask::Want, "c"), [seconds(45)]);
+    assert_eq!(instance.table.script.times(Ask::Want, "d"), [seconds(45)]);
+    assert_eq!(ground.shares().await, shares([("foreign", 3), ("me", 1)]));
+}
+
+// D14: between its look at the rows and its question something else takes its time.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_handed_over_while_another_one_was_being_taken_counts_once() {
+    let ground = Ground::new(&["a", "b", "c", "d", "e"]);
+    let instances = ["A", "B", "C"].map(|owner| ground.instance(owner));
+    for instance in &instances {
+        let late = Fault::FailAfter(seconds(1), StoreError::new("scripted"));
+        instance.table.script.plan(Rule::on(Ask::Take).of("e").always(), late);
+    }
+    let a = instances[0].subscribe(latest()).await;
+    let b = instances[1].subscribe(latest().max_leases(2)).await;
+    sleep(seconds(20)).await;
+    assert_eq!(ground.shares().await, shares([("A", 2), ("B", 2)]));
+    let c = instances[2].subscribe(latest().max_leases(1)).await;
+    sleep(seconds(20)).await;
+    assert_eq!(ground.shares().await, shares([("A", 1), ("B", 2), ("C", 1)]));
+    assert!(instances[0].table.script.made(Ask::Want).is_empty());
+    drop((a, b, c));
+}
+
+// D14
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_cannot_list_the_shards_asks_for_none_of_them() {
+    let ground = Ground::new(&EIGHT);
+    let a = ground.instance("A").subscribe(latest()).await;
+    let blind = ground.instance("B");
+    blind.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Denied);
+    let b = blind.subscribe(latest()).await;
+    sleep(seconds(60)).await;
+    assert_eq!((ground.shares().await, ground.takes().await), (shares([("A", 8)]), 8));
+    assert!(blind.table.script.made(Ask::Want).is_empty());
+    blind.wire.script.heal();
+    sleep(seconds(8)).await;
+    assert_eq!((ground.shares().await, ground.takes().await), (shares([("A", 4), ("B", 4)]), 8 + 4));
+    drop((a, b));
+}
+
+// D14, R10
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_was_given_up_before_the_last_listing_is_taken_as_soon_as_it_is_handed_over() {
+    let ground = Ground::new(&["a", "b", "c"]);
+    ground.kinesis.put("a", 1);
+    let instance = ground.instance("A");
+    instance.wire.script.plan(Rule::on(Op::GetRecords).times(3 * 11), Fault::Fail(FailureKind::Other));
+    let a = instance.subscribe(horizon()).await;
+    ground.until(10_500).await;
+    let mut b = ground.instance("B").subscribe(horizon()).await;
+    assert_eq!(ground.shares().await, shares([("B", 3)]));
+    let record = next(&mut b).await;
+    ground.until(21_000).await;
+    record.ack();
+    ground.until(24_000).await;
+    assert_eq!(ground.shares().await, shares([("A", 1), ("B", 2)]));
+    drop((a, b));
+}
+
+// D4
+#[tokio::test(start_paused = true)]
+async fn the_shards_of_an_instance_that_closes_are_taken_in_one_pass() {
+    let ground = Ground::new(&EIGHT);
+    let a = ground.instance("A").subscribe(latest()).await;
+    let b = ground.instance("B").subscribe(latest()).await;
+    sleep(seconds(20)).await;
+    assert_eq!(ground.shares().await, shares([("A", 4), ("B", 4)]));
+    assert!(a.close().await.is_clean());
+    sleep(millis(3_010)).await;
+    assert_eq!(ground.shares().await, shares([("B", 8)]));
+    drop(b);
+}
+
+// E3, E5: the time to live, and the look at which the last sign of life was seen.
+#[tokio::test(start_paused = true)]
+async fn the_shards_of_a_dead_instance_are_taken_a_time_to_live_after_its_last_sign_was_seen() {
+    let ground = Ground::new(&EIGHT);
+    let a = ground.instance("A");
+    let dying = a.subscribe(latest()).await;
+    let b = ground.instance("B").subscribe(latest()).await;
+    sleep(seconds(61)).await;
+    a.die(dying);
+    sleep(millis(8_900)).await;
+    assert_eq!(ground.shares().await, shares([("A", 4), ("B", 4)]));
+    sleep(millis(4_200)).await;
+    assert_eq!(ground.shares().await, shares([("B", 8)]));
+    drop(b);
+}
+
+// E3, D20: an instance that cannot renew stops by itself, before another one can hold the shard.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_cannot_renew_hands_out_nothing_from_the_moment_another_one_may_hold_the_shard() {
+    let ground = Ground::new(&["a"]);
+    let a = ground.instance("A");
+    let mut cut_off = a.subscribe(horizon().read_limit(1)).await;
+    ground.kinesis.put("a", 1_000);
+    let b = ground.instance("B");
+    let mut other = b.subscribe(horizon()).await;
+    next(&mut cut_off).await.ack();
+    sleep(seconds(6)).await;
+    a.table.fail(Rule::everything());
+    let renewed = a.table.script.times(Ask::Renew, "a").pop().unwrap().as_millis();
+    let mut last = 0;
+    let first_of_other = loop {
+        if let Ok(Some(Ok(record))) = timeout(millis(50), cut_off.next()).await {
+            last = ground.millis();
+            record.ack();
+        }
+        if let Some(Some(Ok(record))) = other.next().now_or_never() {
+            break record;
+        }
+    };
+    assert!((renewed + 9_000..renewed + 10_000).contains(&last), "{renewed}, {last}");
+    assert!(ground.millis() >= renewed + 10_000, "{renewed}, {}", ground.millis());
+    assert_eq!(first_of_other.epoch(), 2);
+}
+
+// A maximum of leases
+#[tokio::test(start_paused = true)]
+async fn shards_for_which_no_instance_has_room_are_counted_and_said_and_read_once_there_is_room() {
+    let logged = crate::simulation::harness::Logged::new();
+    let ground = Ground::new(&["a", "b", "c"]);
+    let one = ground.instance("one").subscribe(latest().max_leases(1)).await;
+    let two = ground.instance("two").subscribe(latest().max_leases(1)).await;
+    assert_eq!((one.stats().unowned, two.stats().unowned), (2, 1));
+    sleep(seconds(60)).await;
+    assert_eq!((one.stats().unowned, two.stats().unowned), (1, 1));
+    assert_eq!(ground.shares().await, shares([("one", 1), ("two", 1)]));
+    assert_eq!(logged.with("shards are read by nobody").len(), 2);
+    let states: Vec<(ShardState, Option<String>)> =
+        one.stats().shards.into_iter().map(|shard| (shard.state, shard.owner.map(|owner| owner.to_string()))).collect();
+    let expected = [
+        (ShardState::Reading, Some("one".to_owned())),
+        (ShardState::Elsewhere, Some("two".to_owned())),
+        (ShardState::Released, None),
+    ];
+    assert_eq!(states, expected);
+    let three = ground.instance("three").subscribe(latest()).await;
+    assert_eq!(ground.shares().await, shares([("one", 1), ("three", 1), ("two", 1)]));
+    sleep(seconds(4)).await;
+    assert_eq!((one.stats().unowned, two.stats().unowned, three.stats().unowned), (0, 0, 0));
+}
+
+// H4
+#[tokio::test(start_paused = true)]
+async fn the_children_of_an_ended_shard_find_the_room_that_it_leaves() {
+    let ground = Ground::new(&["a"]);
+    let mut subscription = ground.instance("me").subscribe(horizon().max_leases(1)).await;
+    ground.kinesis.put("a", 1);
+    let last = next(&mut subscription).await;
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("c", 1);
+    ground.kinesis.put("b", 1);
+    sleep(seconds(2)).await;
+    let begun = ground.millis();
+    last.ack();
+    assert_eq!((name(&next(&mut subscription).await), subscription.stats().unowned), ("b0", 1));
+    assert!(ground.millis() - begun < 1_500, "{}", ground.millis() - begun);
+}
+
+// R13: LATEST is another place for every instance, so it travels with the shard.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_moves_before_any_record_came_goes_on_where_it_was_opened() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    sleep(seconds(10)).await;
+    let a = ground.instance("A");
+    let first = a.subscribe(latest()).await;
+    // It cannot read for a while, and meanwhile a record comes; only then does the other one begin.
+    a.wire.script.plan(Rule::on(Op::GetRecords).of("a").always(), Fault::Fail(FailureKind::Throttled));
+    sleep(seconds(5)).await;
+    ground.kinesis.put("a", 1);
+    sleep(seconds(60)).await;
+    let mut b = ground.instance("B").subscribe(latest()).await;
+    let record = next(&mut b).await;
+    assert_eq!(name(&record), "a1");
+    assert_eq!(a.table.deeds("a")[1..], ["Checkpoint since 1700000009000 ms", "Release"]);
+    drop(first);
+}
+
+// R13: what was read and not handed out is where the other one begins.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_moves_before_any_record_was_handed_out_goes_on_at_the_first_that_was_read() {
+    let ground = Ground::new(&["a", "b"]);
+    let a = ground.instance("A");
+    let first = a.subscribe(latest()).await;
+    ground.kinesis.put("a", 1);
+    sleep(seconds(60)).await;
+    let mut b = ground.instance("B").subscribe(latest()).await;
+    assert_eq!(name(&next(&mut b).await), "a0");
+    drop(first);
+}
+
+// R6: replaying is for the shards with which a subscription opens.
+#[tokio::test(start_paused = true)]
+async fn a_forced_start_does_not_reach_a_shard_that_came_over_but_one_whose_owner_proves_dead() {
+    for dies in [false, true] {
+        let ground = Ground::new(&["a", "b"]);
+        ground.kinesis.put("a", 3);
+        let a = ground.instance("A");
+        let mut old = a.subscribe(horizon()).await;
+        take(&mut old, 2).await.into_iter().for_each(Delivery::ack);
+        sleep(seconds(2)).await;
+        let replay: KinesisStream = latest().start_at(KinesisPosition::horizon());
+        if dies {
+            a.die(old);
+        } else {
+            tokio::spawn(async move { while old.next().await.is_some() {} });
+        }
+        let mut b = ground.instance("B").subscribe(replay).await;
+        let came = within(&mut b, seconds(40)).await;
+        let expected: &[&str] = if dies { &["a0", "a1", "a2"] } else { &["a2"] };
+        assert_eq!(names(&came), expected, "dies: {dies}");
+    }
+}
+
+// J7
+#[tokio::test(start_paused = true)]
+async fn a_lease_row_that_is_deleted_by_hand_is_said_and_the_shard_is_read_again() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let first = next(&mut subscription).await;
+    let row = ground.row("a").await.unwrap();
+    ground.table().delete(&row.key, row.seen()).await.unwrap();
+    let mut lost = None;
+    let mut again = Vec::new();
+    while again.len() < 2 {
+        match crate::simulation::harness::item(&mut subscription).await.unwrap() {
+            Ok(record) if lost.is_some() => again.push(record),
+            Ok(record) => assert_eq!(name(&record), "a1"),
+            Err(error) => lost = Some(error),
+        }
+    }
+    let lost = lost.unwrap();
+    assert!(matches!(&lost, crate::KinesisError::LeaseLost { owner: None, epoch: 1, .. }), "{lost}");
+    assert_eq!(names(&again), ["a0", "a1"]);
+    assert_eq!(first.commit().await.unwrap(), Commit::Superseded);
+    for record in again {
+        assert_eq!(record.commit().await.unwrap(), Commit::Stored);
+    }
+    assert_eq!(ground.checkpoint("a").await, "after a1");
+}
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_runs_out_while_another_one_is_being_taken_is_taken_right_after_it() {
+    let ground = Ground::new(&["a", "x", "y"]);
+    for shard in ["a", "x", "y"] {
+        ground.steal(shard, "ghost").await;
+    }
+    let me = ground.instance("me");
+    let subscription = me.subscribe(latest().list_interval(seconds(60))).await;
+    // The leases are looked at after 9 s, and after 10 s, when that of "a" has run out.
+    ground.until(8_500).await;
+    ground.steal("x", "ghost").await;
+    ground.until(9_500).await;
+    ground.steal("y", "ghost").await;
+    me.table.script.plan(Rule::on(Ask::Take).of("x"), Fault::Delay(millis(1_500)));
+    sleep(seconds(20)).await;
+    let took = |shard| me.table.script.times(Ask::Take, shard);
+    assert_eq!((took("a"), took("x"), took("y")), (vec![seconds(10)], vec![seconds(19)], vec![millis(20_500)]));
+    drop(subscription);
+}

@@ -1,0 +1,109 @@
+//! Looking at a subscription while it runs (L8), and pipelines that go on through what the library deals with (X2).
+
+use futures::TryStreamExt;
+use tokio::time::sleep;
+
+use super::{script::Rule, wire::Op};
+use crate::{
+    delivery::Delivery,
+    error::KinesisError,
+    failure::FailureKind,
+    position::Checkpoint,
+    simulation::harness::{Ground, horizon, item, latest, millis, next, seconds, take},
+    stats::{ShardState, ShardStats},
+    subscription::Subscription,
+};
+
+fn shard(subscription: &Subscription, shard: &str) -> ShardStats {
+    let shards = subscription.stats().shards;
+    shards.into_iter().find(|stats| stats.shard.as_str() == shard).unwrap()
+}
+
+// L8
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_tells_what_each_shard_is_doing() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 6);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).of("a").times(2), FailureKind::Throttled);
+    me.wire.fail(Rule::on(Op::GetShardIterator).of("b"), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon().read_limit(4)).await;
+    assert!(item(&mut subscription).await.unwrap().is_err());
+    let mut records = take(&mut subscription, 4).await;
+    sleep(seconds(3)).await;
+    let a = shard(&subscription, "a");
+    assert_eq!((a.state, a.owner.as_deref(), a.epoch), (ShardState::Reading, Some("me"), Some(1)));
+    assert_eq!((a.in_flight, a.reads, a.throttles, a.redeliveries), (4, 2, 2, 0));
+    assert_eq!(a.oldest, Some(("a0".into(), seconds(3))));
+    assert_eq!(a.checkpoint, Some((Checkpoint::At("a0".into()), seconds(3))));
+    assert_eq!(a.behind, Some(seconds(0)));
+    assert!(a.last_error.is_none());
+    assert!(matches!(shard(&subscription, "b").last_error, Some(KinesisError::Read { failures: 1, .. })));
+    assert_eq!(subscription.stats().bytes_held, 2 * "ka0".len());
+    records.remove(0).ack();
+    sleep(millis(1_500)).await;
+    let a = shard(&subscription, "a");
+    assert_eq!((a.in_flight, a.oldest.unwrap().0), (3, "a1".into()));
+    assert!(matches!(a.checkpoint, Some((Checkpoint::After(number), _)) if number.as_str() == "a0"));
+}
+
+// L8
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_shard_follows_its_life() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.close("a");
+    ground.kinesis.put("b", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let records = take(&mut subscription, 2).await;
+    sleep(seconds(1)).await;
+    assert_eq!(shard(&subscription, "a").state, ShardState::Ending);
+    let watch = subscription.stats_handle();
+    let closing = tokio::spawn(subscription.close());
+    sleep(millis(1)).await;
+    assert!(watch.snapshot().shards.iter().all(|shard| shard.state == ShardState::Draining));
+    records.into_iter().for_each(Delivery::ack);
+    closing.await.unwrap();
+    let states: Vec<_> = watch.snapshot().shards.iter().map(|shard| (shard.state, shard.epoch)).collect();
+    assert_eq!(states, [(ShardState::Ended, None), (ShardState::Released, None)]);
+}
+
+// X2, E8
+#[tokio::test(start_paused = true)]
+async fn a_tolerant_pipeline_goes_on_through_a_failure_a_throttle_and_a_lost_lease() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.wire.fail(Rule::on(Op::GetRecords).after(2), FailureKind::Other);
+    me.wire.fail(Rule::on(Op::GetRecords).after(3), FailureKind::Throttled);
+    let subscription = me.subscribe(latest()).await;
+    let closer = subscription.closer();
+    let pipeline = tokio::spawn(
+        subscription.tolerant().try_fold(0, async |sum, delivery| delivery.commit().await.map(|_| sum + 1)),
+    );
+    for n in 0..40 {
+        ground.kinesis.put("a", 1);
+        sleep(seconds(1)).await;
+        if n == 10 {
+            ground.steal("a", "thief").await;
+        }
+    }
+    sleep(seconds(1)).await;
+    assert_eq!(ground.checkpoint("a").await, "after a39");
+    closer.close().await;
+    let sum: usize = pipeline.await.unwrap().unwrap();
+    assert!((40..=42).contains(&sum), "{sum}");
+}
+
+// L8
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_behind_the_tip_says_by_how_much() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    sleep(seconds(7)).await;
+    ground.kinesis.put("a", 1);
+    sleep(seconds(3)).await;
+    let mut subscription = ground.instance("me").subscribe(horizon().read_limit(1).max_in_flight(1)).await;
+    let record = next(&mut subscription).await;
+    assert_eq!(shard(&subscription, "a").behind, Some(seconds(3)));
+    drop(record);
+}

@@ -1,0 +1,191 @@
+//! A lease store that fails, refuses or hangs (E3, D5, J3).
+
+use futures::StreamExt;
+use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
+
+use super::{
+    script::{Fault, Rule},
+    table::Ask,
+};
+use crate::{
+    ack::Commit,
+    delivery::Delivery,
+    error::KinesisError,
+    failure::StoreError,
+    simulation::harness::{Ground, horizon, item, latest, millis, name, next, seconds, take},
+    subscription::Subscription,
+};
+
+/// The records that come within this time. Errors of the store are left out, and counted.
+async fn records(subscription: &mut Subscription, time: Duration) -> (Vec<String>, usize) {
+    let until = Instant::now() + time;
+    let (mut records, mut errors) = (Vec::new(), 0);
+    while let Ok(item) = timeout_at(until, subscription.next()).await {
+        match item.unwrap() {
+            Ok(record) => {
+                records.push(name(&record).to_owned());
+                record.ack();
+            }
+            Err(KinesisError::Store { .. }) => errors += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    (records, errors)
+}
+
+// D5
+#[tokio::test(start_paused = true)]
+async fn one_renewal_that_fails_is_repeated_and_the_shard_stays_read() {
+    let ground = Ground::new(&["a"]);
+    let me = ground.instance("me");
+    me.table.fail(Rule::on(Ask::Renew));
+    let mut subscription = me.subscribe(latest()).await;
+    sleep(millis(3_500)).await;
+    assert_eq!(me.table.script.times(Ask::Renew, "a"), [3_000, 3_100].map(millis));
+    ground.kinesis.put("a", 1);
+    assert_eq!(records(&mut subscription, seconds(20)).await, (vec!["a0".to_owned()], 1));
+    assert_eq!(ground.row("a").await.unwrap().epoch, 1);
+}
+
+// J3
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_for_less_than_a_time_to_live_costs_no_lease() {
+    for (fault, time) in [(Fault::Fail(StoreError::new("throttled")), 7), (Fault::Hang, 5)] {
+        let ground = Ground::new(&["a"]);
+        let (me, other) = (ground.instance("me"), ground.instance("other"));
+        let mut subscription = me.subscribe(latest()).await;
+        let others = other.subscribe(latest()).await;
+        sleep(millis(2_500)).await;
+        me.table.script.plan(Rule::everything(), fault);
+        sleep(seconds(time)).await;
+        me.table.script.heal();
+        ground.kinesis.put("a", 1);
+        assert_eq!(records(&mut subscription, seconds(30)).await.0, ["a0"]);
+        assert_eq!((ground.owner("a").await.as_str(), ground.row("a").await.unwrap().epoch), ("me", 1));
+        drop(others);
+    }
+}
+
+// E3
+#[tokio::test(start_paused = true)]
+async fn past_its_deadline_nothing_of_a_shard_is_handed_out_until_the_store_is_back() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 100);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon().read_limit(10)).await;
+    take(&mut subscription, 5).await.into_iter().for_each(Delivery::ack);
+    sleep(millis(3_500)).await;
+    me.table.script.plan(Rule::everything(), Fault::Fail(StoreError::new("down")));
+    let (last_write, mut handed_out) = (3_000, 5);
+    while ground.millis() < 40_000 {
+        let step = millis(100);
+        if let Ok(Some(Ok(record))) = timeout(step, subscription.next()).await {
+            assert!(ground.millis() < last_write + 10_000, "{} at {}", name(&record), ground.millis());
+            handed_out += 1;
+            sleep(millis(500)).await;
+            record.ack();
+        }
+    }
+    assert!((10..30).contains(&handed_out), "{handed_out}");
+    me.table.script.heal();
+    let (rest, _) = records(&mut subscription, seconds(60)).await;
+    assert_eq!(rest.len(), 100 - handed_out);
+    assert_eq!((ground.row("a").await.unwrap().epoch, ground.checkpoint("a").await.as_str()), (1, "after a99"));
+}
+
+// E3, A7
+#[tokio::test(start_paused = true)]
+async fn a_redelivery_that_is_due_past_the_deadline_waits_for_the_store_too() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let record = next(&mut subscription).await;
+    me.table.script.plan(Rule::everything(), Fault::Fail(StoreError::new("down")));
+    sleep(seconds(20)).await;
+    record.nack();
+    assert_eq!(records(&mut subscription, seconds(20)).await.0, Vec::<String>::new());
+    me.table.script.heal();
+    assert_eq!(records(&mut subscription, seconds(20)).await.0, ["a0"]);
+}
+
+// B5
+#[tokio::test(start_paused = true)]
+async fn checkpoints_of_one_shard_that_fail_hold_up_neither_the_others_nor_its_own_lease() {
+    let ground = Ground::new(&["0", "a", "b"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.put("b", 1);
+    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let others = other.subscribe(horizon().max_leases(1)).await;
+    let mut subscription = me.subscribe(horizon()).await;
+    take(&mut subscription, 2).await.into_iter().for_each(Delivery::ack);
+    sleep(millis(1_500)).await;
+    me.table.fail(Rule::on(Ask::Checkpoint).of("a").always());
+    for n in 1..=60 {
+        ground.kinesis.put("a", 1);
+        ground.kinesis.put("b", 1);
+        while let Ok(Some(item)) = timeout(seconds(1), subscription.next()).await {
+            match item {
+                Ok(record) => record.ack(),
+                Err(error) => assert!(matches!(error, KinesisError::Store { .. }), "{error}"),
+            }
+        }
+        sleep(seconds(2)).await;
+        assert_eq!(ground.checkpoint("b").await, format!("after b{n}"));
+    }
+    assert_eq!((ground.owner("a").await.as_str(), ground.checkpoint("a").await.as_str()), ("me", "after a0"));
+    me.table.script.heal();
+    sleep(seconds(2)).await;
+    assert_eq!(ground.checkpoint("a").await, "after a60");
+    drop(others);
+}
+
+// A1
+#[tokio::test(start_paused = true)]
+async fn a_commit_errs_after_five_failed_writes_and_the_record_is_stored_all_the_same_later() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let (first, second) = (next(&mut subscription).await, next(&mut subscription).await);
+    let begun = ground.millis();
+    me.table.fail(Rule::on(Ask::Checkpoint).times(5));
+    let failed = first.commit().await.unwrap_err();
+    assert!(matches!(failed, KinesisError::Store { shard: Some(_), .. }), "{failed}");
+    assert_eq!(ground.millis() - begun, 100 + 200 + 400 + 800);
+    assert_eq!(second.commit().await.unwrap(), Commit::Stored);
+    assert_eq!(ground.checkpoint("a").await, "after a1");
+}
+
+// A1
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_counts_as_failed_after_a_renewal_interval() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let record = next(&mut subscription).await;
+    let begun = ground.millis();
+    me.table.script.plan(Rule::on(Ask::Checkpoint), Fault::Hang);
+    assert_eq!(record.commit().await.unwrap(), Commit::Stored);
+    assert_eq!(ground.millis() - begun, 3_100);
+    assert!(matches!(item(&mut subscription).await, Some(Err(KinesisError::Store { .. }))));
+}
+
+// D5
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_is_lost_is_repeated_without_harm() {
+    for ask in [Ask::Take, Ask::Renew, Ask::Checkpoint, Ask::Leases] {
+        let ground = Ground::new(&["a"]);
+        ground.kinesis.put("a", 3);
+        let me = ground.instance("me");
+        let lost = || Fault::LoseAnswer(StoreError::new("lost"));
+        me.table.script.plan(Rule::on(ask), lost());
+        me.table.script.plan(Rule::on(Ask::Release), lost());
+        let mut subscription = me.subscribe(horizon()).await;
+        let (taken, errors) = records(&mut subscription, seconds(20)).await;
+        assert_eq!((taken.len(), errors), (3, 1), "{ask:?}");
+        assert!(subscription.close().await.is_clean());
+        assert_eq!((ground.owner("a").await.as_str(), ground.checkpoint("a").await.as_str()), ("", "after a2"));
+    }
+}

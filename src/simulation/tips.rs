@@ -1,0 +1,202 @@
+//! Reading what there is, and no further (`stop_at_tip`).
+
+use futures::{StreamExt, TryStreamExt};
+use tokio::time::sleep;
+
+use super::{
+    script::{Fault, Rule},
+    wire::Op,
+};
+use crate::{
+    delivery::Delivery,
+    failure::FailureKind,
+    position::KinesisPosition,
+    simulation::harness::{Ground, horizon, latest, name, next, range, seconds, take},
+    stats::ShardState,
+    subscription::Subscription,
+};
+
+/// The names of all records to the end, each settled as it comes.
+async fn drain(subscription: &mut Subscription) -> Vec<String> {
+    let mut names = Vec::new();
+    while let Some(delivery) = subscription.try_next().await.unwrap() {
+        names.push(name(&delivery).to_owned());
+        delivery.ack();
+    }
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stream_ends_when_every_shard_was_read_up_to_its_tip() {
+    let ground = Ground::new(&["a", "b", "c"]);
+    ground.kinesis.put("a", 25);
+    ground.kinesis.put("b", 3);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip().read_limit(10)).await;
+    let mut came = drain(&mut subscription).await;
+    came.sort_by_key(|name| (name[..1].to_owned(), name[1..].parse::<usize>().unwrap()));
+    assert_eq!(came, [range("a", 0..25), range("b", 0..3)].concat());
+    assert!(ground.millis() < 3_000, "{}", ground.millis());
+    assert!(subscription.close().await.is_clean());
+    assert_eq!(ground.checkpoint("a").await, "after a24");
+    assert_eq!((ground.owner("a").await, ground.owner("c").await), (String::new(), String::new()));
+    // The next run reads what came since.
+    ground.kinesis.put("c", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    assert_eq!(drain(&mut subscription).await, ["c0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_tip_of_empty_shards_it_ends_at_once() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 5);
+    let mut subscription = ground.instance("me").subscribe(latest().stop_at_tip()).await;
+    assert!(drain(&mut subscription).await.is_empty());
+    assert!(ground.millis() < 2_000, "{}", ground.millis());
+}
+
+// A7
+#[tokio::test(start_paused = true)]
+async fn what_was_given_back_comes_again_before_the_end() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let (first, second) = (next(&mut subscription).await, next(&mut subscription).await);
+    first.nack();
+    second.ack();
+    assert_eq!(drain(&mut subscription).await, ["a0"]);
+    subscription.close().await;
+    assert_eq!(ground.checkpoint("a").await, "after a1");
+}
+
+// L9
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_at_the_end_may_still_be_settled() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 3);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let all: Vec<Delivery> = subscription.by_ref().try_collect().await.unwrap();
+    assert_eq!(all.len(), 3);
+    sleep(seconds(10)).await;
+    all.into_iter().for_each(Delivery::ack);
+    assert!(subscription.close().await.is_clean());
+    assert_eq!(ground.checkpoint("a").await, "after a2");
+}
+
+// H1, H4
+#[tokio::test(start_paused = true)]
+async fn children_are_read_up_to_their_tips_too() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.put("b", 1);
+    ground.kinesis.put("c", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    assert_eq!(drain(&mut subscription).await, ["a0", "a1", "b0", "c0"]);
+    subscription.close().await;
+    assert_eq!(
+        (ground.checkpoint("a").await.as_str(), ground.checkpoint("b").await.as_str()),
+        ("SHARD_END", "after b0")
+    );
+}
+
+// H2
+#[tokio::test(start_paused = true)]
+async fn the_tip_of_a_closed_shard_is_not_its_end() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 2);
+    ground.kinesis.split("a", ["b", "c"]);
+    ground.kinesis.end_with_an_empty_page();
+    ground.kinesis.put("b", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    assert_eq!(drain(&mut subscription).await, ["a0", "a1", "b0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_split_after_it_was_done_does_not_hold_up_the_end() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.put("b", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let all = take(&mut subscription, 1).await;
+    sleep(seconds(5)).await;
+    ground.kinesis.split("a", ["c", "d"]);
+    ground.kinesis.put("c", 1);
+    sleep(seconds(20)).await;
+    all.into_iter().for_each(Delivery::ack);
+    assert_eq!(drain(&mut subscription).await, ["b0"]);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_shard_in_trouble_is_waited_for() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.put("b", 1);
+    let me = ground.instance("me");
+    me.wire.script.plan(Rule::on(Op::GetRecords).of("b").times(11), Fault::Fail(FailureKind::Other));
+    let subscription = me.subscribe(horizon().stop_at_tip()).await;
+    let mut came = Vec::new();
+    let mut tolerant = subscription.tolerant();
+    while let Some(delivery) = tolerant.try_next().await.unwrap() {
+        came.push(name(&delivery).to_owned());
+        delivery.ack();
+    }
+    assert_eq!(came, ["a0", "b0"]);
+}
+
+// A6
+#[tokio::test(start_paused = true)]
+async fn a_seek_reads_on_from_there_up_to_the_tip() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 3);
+    ground.kinesis.put("b", 1);
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
+    let last = next(&mut subscription).await;
+    sleep(seconds(5)).await;
+    assert!(subscription.stats().shards.iter().all(|shard| shard.state == ShardState::AtTip));
+    last.ack();
+    subscription.seeker().seek(KinesisPosition::horizon()).await.unwrap();
+    assert_eq!(drain(&mut subscription).await, ["a0", "a1", "a2", "b0"]);
+}
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn shards_of_other_instances_are_not_waited_for_but_those_that_were_asked_for_are() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    ground.kinesis.put("b", 1);
+    let mut one = ground.instance("A").subscribe(horizon()).await;
+    let other = async {
+        let mut came = Vec::new();
+        while let Some(delivery) = one.try_next().await.unwrap() {
+            came.push(name(&delivery).to_owned());
+            if came.len() == 1 {
+                sleep(seconds(10)).await;
+            }
+            delivery.ack();
+        }
+    };
+    let instance = ground.instance("B");
+    let me = async {
+        let mut two = instance.subscribe(horizon().stop_at_tip()).await;
+        drain(&mut two).await
+    };
+    let came = tokio::select! {
+        () = other => unreachable!("it goes on for ever"),
+        came = me => came,
+    };
+    assert!(came.is_empty(), "{came:?}");
+    assert!((10_000..20_000).contains(&ground.millis()), "{}", ground.millis());
+}
+
+// A maximum of leases
+#[tokio::test(start_paused = true)]
+async fn shards_at_their_tip_make_room_for_others() {
+    let ground = Ground::new(&["a", "b", "c"]);
+    for shard in ["a", "b", "c"] {
+        ground.kinesis.put(shard, 1);
+    }
+    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip().max_leases(1)).await;
+    assert_eq!(drain(&mut subscription).await, ["a0", "b0", "c0"]);
+}

@@ -1,0 +1,81 @@
+//! The lease as long work sees it (E2, E3, B8).
+
+use futures::{FutureExt, StreamExt};
+use tokio::time::{sleep, timeout};
+
+use super::script::Rule;
+use crate::simulation::harness::{Ground, horizon, next, seconds};
+
+// E2, E3
+#[tokio::test(start_paused = true)]
+async fn a_token_says_that_the_lease_is_held_for_as_long_as_it_is_renewed() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let record = next(&mut subscription).await;
+    let lease = record.lease();
+    assert_eq!((lease.is_held(), lease.epoch(), lease.shard().as_str()), (true, 1, "a"));
+    assert!(timeout(seconds(600), lease.lost()).await.is_err());
+    record.ack();
+    assert!(lease.is_held(), "it outlives its delivery");
+    drop(subscription);
+    lease.lost().await;
+    assert!(!lease.is_held());
+}
+
+// E3
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_renewed_is_lost_at_its_deadline_and_whoever_waits_is_told_then() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let lease = next(&mut subscription).await.lease();
+    let before = ground.millis();
+    me.table.fail(Rule::everything());
+    lease.lost().await;
+    assert!((10_000..10_010).contains(&(ground.millis() - before)), "{}", ground.millis());
+    assert!(!lease.is_held());
+    assert!(lease.lost().now_or_never().is_some(), "ready at once");
+}
+
+// B8, J8
+#[tokio::test(start_paused = true)]
+async fn a_token_of_an_old_epoch_stays_lost_when_the_shard_comes_back() {
+    let ground = Ground::new(&["a"]);
+    ground.kinesis.put("a", 1);
+    let me = ground.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let old = next(&mut subscription).await.lease();
+    ground.steal("a", "thief").await;
+    old.lost().await;
+    let stolen = ground.millis();
+    let new = loop {
+        if let Some(Ok(record)) = subscription.next().await {
+            break record.lease();
+        }
+    };
+    assert!(ground.millis() >= stolen + 5_000);
+    assert_eq!((old.is_held(), new.is_held(), new.epoch()), (false, true, 3));
+    sleep(seconds(60)).await;
+    assert_eq!((old.is_held(), new.is_held()), (false, true));
+}
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_being_handed_over_is_held_until_its_deliveries_are_settled() {
+    let ground = Ground::new(&["a", "b"]);
+    ground.kinesis.put("a", 1);
+    let mut a = ground.instance("A").subscribe(horizon()).await;
+    let record = next(&mut a).await;
+    let b = ground.instance("B").subscribe(horizon()).await;
+    let lease = record.lease();
+    sleep(seconds(20)).await;
+    assert!(lease.is_held());
+    record.ack();
+    lease.lost().await;
+    sleep(seconds(4)).await;
+    assert_eq!(ground.owner("a").await, "B");
+    drop((a, b));
+}
