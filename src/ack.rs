@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-use crate::id::SequenceNumber;
+use crate::types::id::SequenceNumber;
 
 /// How many positions may lie between the oldest open record and the newest, settled ones included.
 const MAX_SPAN: u64 = 100_000;

@@ -13,7 +13,7 @@ use std::{
 
 use tokio::time::{Duration, Instant};
 
-use crate::{id::ShardId, lease::Lease};
+use crate::{lease::Lease, types::id::ShardId};
 
 /// A shard that a living instance holds.
 #[derive(Clone, Copy, Debug)]

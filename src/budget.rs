@@ -22,7 +22,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::lock::lock;
+use crate::util::mutex::lock;
 
 mod forecast;
 

@@ -33,14 +33,14 @@ use crate::{
     catalogue::{Catalogue, Gone},
     error::KinesisError,
     hub::{EndsTheSubscription, Hub},
-    id::ShardId,
     lease::Lease,
     ledger::Ledgers,
-    lock::lock,
     pages::Pages,
     position::{Plan, Position},
     reader::since,
     service::{ListedShard, ServiceTime},
+    types::id::ShardId,
+    util::mutex::lock,
     witness::Witness,
 };
 

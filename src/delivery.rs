@@ -7,15 +7,17 @@ use bytes::Bytes;
 use crate::{
     ack::{Commit, Ticket},
     error::KinesisError,
-    id::{SequenceNumber, ShardId},
     inbox::Returned,
     ledger::{Back, Ledger},
     position::KinesisPosition,
-    record::{Headers, Kept, Record, system_time},
     retry::{Next, Reason},
     settings::OnDrop,
     tag::{Mark, Spot, Tag, Watch},
     token::LeaseToken,
+    types::{
+        id::{SequenceNumber, ShardId},
+        record::{Headers, Kept, Record, system_time},
+    },
 };
 
 mod together;

@@ -12,7 +12,7 @@ use std::str;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::{error::KinesisError, record::Headers};
+use crate::{error::KinesisError, types::record::Headers};
 
 const MAGIC: &[u8] = b"RSK2";
 

@@ -6,8 +6,10 @@ use bytes::Bytes;
 
 use crate::{
     failure::{Action, FailureKind, ServiceFailure, StoreError},
-    id::{SequenceNumber, ShardId},
-    record::Record,
+    types::{
+        id::{SequenceNumber, ShardId},
+        record::Record,
+    },
 };
 
 /// What went wrong, where, and what the library does about it.

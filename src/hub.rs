@@ -17,14 +17,14 @@ use crate::{
     budget::Budget,
     error::KinesisError,
     failure::StoreError,
-    id::ShardId,
     inbox::Inbox,
     lease::{LeaseKey, LeaseStore, StoreFuture},
     life::Life,
-    lock::lock,
     outbox::Outbox,
     service::Service,
     settings::Settings,
+    types::id::ShardId,
+    util::mutex::lock,
 };
 
 /// See the module.

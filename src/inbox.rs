@@ -16,8 +16,13 @@ use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
 use crate::{
-    ack::Ticket, error::KinesisError, failure::ServiceFailure, id::ShardId, lock::lock, record::Kept, retry::Reason,
+    ack::Ticket,
+    error::KinesisError,
+    failure::ServiceFailure,
+    retry::Reason,
     tag::Tag,
+    types::{id::ShardId, record::Kept},
+    util::mutex::lock,
 };
 
 /// A record that the user gave back.

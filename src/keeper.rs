@@ -22,10 +22,10 @@ use crate::{
     error::KinesisError,
     failure::StoreError,
     hub::Hub,
-    id::ShardId,
     lease::{Lease, Write},
     ledger::{Duty, Errand, GRAIN, Ledger, Ledgers},
     life::CloseReport,
+    types::id::ShardId,
 };
 
 mod looks;

@@ -22,11 +22,11 @@ use crate::{
     ack::Tracker,
     error::KinesisError,
     hub::Hub,
-    id::ShardId,
-    lock::lock,
     page::Page,
     position::{Checkpoint, Origin},
     service::ListedShard,
+    types::id::ShardId,
+    util::mutex::lock,
 };
 
 mod desk;

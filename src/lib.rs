@@ -111,15 +111,12 @@
 
 mod ack;
 mod aggregate;
-mod alarm;
 mod balance;
 mod batch;
-mod board;
 mod broker;
 mod budget;
 mod by_key;
 mod catalogue;
-mod clock;
 mod close;
 mod connection;
 mod coordinator;
@@ -129,7 +126,6 @@ mod envelope;
 mod error;
 mod failure;
 mod hub;
-mod id;
 mod inbox;
 mod keeper;
 mod lag;
@@ -139,7 +135,6 @@ mod ledger;
 mod life;
 mod limits;
 mod lineage;
-mod lock;
 mod monitor;
 mod outbox;
 mod outgoing;
@@ -150,7 +145,6 @@ mod position;
 pub mod prelude;
 mod publish;
 mod reader;
-mod record;
 mod retry;
 mod seek;
 mod service;
@@ -164,6 +158,8 @@ mod stream;
 mod subscription;
 mod tag;
 mod token;
+mod types;
+mod util;
 mod witness;
 
 #[cfg(feature = "dynamodb")]
@@ -181,20 +177,22 @@ pub use crate::{
     delivery::{Acker, Delivery, TryMapError, commit_all},
     error::{ErrorClass, KinesisError},
     failure::{Action, FailureKind, ServiceFailure, StoreError},
-    id::{SequenceNumber, ShardId},
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
     life::{CloseReport, OpenShard},
     monitor::StatsHandle,
     outgoing::{Outgoing, PublishOrder, Published},
     position::{Checkpoint, KinesisPosition},
     publish::{Publisher, error::PublishError, sink::PublishSink, stats::PublishStats, to::PublishTo},
-    record::{Headers, Record},
     seek::Seeker,
     settings::OnDrop,
     stats::{ShardState, ShardStats, SubscriptionStats},
     stream::KinesisStream,
     subscription::{Subscription, Tolerant},
     token::LeaseToken,
+    types::{
+        id::{SequenceNumber, ShardId},
+        record::{Headers, Record},
+    },
 };
 
 /// The programs in the README, as tests.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    board::Board,
-    id::{SequenceNumber, ShardId},
+    types::id::{SequenceNumber, ShardId},
+    util::watched::Board,
 };
 
 /// What a closed subscription left open.

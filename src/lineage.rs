@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    id::ShardId,
     position::{Checkpoint, Plan},
     service::ListedShard,
+    types::id::ShardId,
 };
 
 /// How far the consumer has come in a shard that has a lease row.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::{
     error::KinesisError,
-    id::{SequenceNumber, ShardId},
     limits,
+    types::id::{SequenceNumber, ShardId},
 };
 
 /// A record to publish: a partition key, a payload, and headers if any.

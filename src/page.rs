@@ -10,7 +10,13 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{aggregate, budget::Grant, envelope, id::SequenceNumber, record::Kept, service::RawRecord};
+use crate::{
+    aggregate,
+    budget::Grant,
+    envelope,
+    service::RawRecord,
+    types::{id::SequenceNumber, record::Kept},
+};
 
 /// A record of a page, taken out of its wire forms.
 #[derive(Debug)]

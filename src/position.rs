@@ -5,8 +5,10 @@ use std::fmt;
 
 use crate::{
     error::KinesisError,
-    id::{SequenceNumber, ShardId},
-    record::Record,
+    types::{
+        id::{SequenceNumber, ShardId},
+        record::Record,
+    },
 };
 
 /// A place in a stream from which to read.

@@ -12,7 +12,6 @@ use crate::{
     budget::{Forecast, Grant},
     failure::ServiceFailure,
     hub::Hub,
-    id::SequenceNumber,
     lag::Lag,
     ledger::{Ledger, Opening, Over},
     pace::{Answer, Pace},
@@ -20,6 +19,7 @@ use crate::{
     position::Origin,
     service::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     stall::Stall,
+    types::id::SequenceNumber,
 };
 
 mod trouble;

@@ -11,8 +11,8 @@ use futures::future::BoxFuture;
 
 use crate::{
     failure::ServiceFailure,
-    id::{SequenceNumber, ShardId},
     position::Origin,
+    types::id::{SequenceNumber, ShardId},
 };
 
 mod answer_time;

@@ -9,7 +9,6 @@ use tokio::{
 };
 
 use crate::{
-    clock,
     coordinator::{self, Beginning},
     dead_letters,
     error::KinesisError,
@@ -21,6 +20,7 @@ use crate::{
     seek::Seeker,
     service::{Described, ServiceTime, StreamStatus},
     subscription::Subscription,
+    util::clock,
 };
 
 /// How long a stream may take to become usable.

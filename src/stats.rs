@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     error::KinesisError,
-    id::{SequenceNumber, ShardId},
     position::Checkpoint,
+    types::id::{SequenceNumber, ShardId},
 };
 
 /// A snapshot of one subscription.

@@ -3,11 +3,11 @@
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use crate::{
-    clock,
     error::KinesisError,
     limits::{RECORDS_OF_A_READ, check_stream_name, within},
     position::KinesisPosition,
     settings::{OnDrop, Settings},
+    util::clock,
 };
 
 /// A shard iterator lives five minutes; an idle shard that is read less often than this would lose its own.

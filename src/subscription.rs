@@ -12,7 +12,6 @@ use futures::{Stream, StreamExt, stream::SelectAll};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    alarm::Alarm,
     close::Closer,
     delivery::Delivery,
     error::{ErrorClass, KinesisError},
@@ -26,6 +25,7 @@ use crate::{
     pages::Pages,
     seek::Seeker,
     stats::SubscriptionStats,
+    util::timer::Alarm,
 };
 
 type Item = Result<Delivery, KinesisError>;

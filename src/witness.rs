@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    id::ShardId,
     lease::{Lease, Seen},
+    types::id::ShardId,
 };
 
 /// What was seen of each row, and since when it has looked like that.

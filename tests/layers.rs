@@ -10,11 +10,9 @@ use std::{
 
 /// The modules of the crate from the ground up, as ARCHITECTURE.md draws them.
 const ORDER: &[&str] = &[
-    "lock",
-    "clock",
-    "id",
+    "util",
+    "types",
     "failure",
-    "record",
     "error",
     "limits",
     "position",
@@ -23,10 +21,10 @@ const ORDER: &[&str] = &[
     "outgoing",
     "retry",
     "settings",
-    "stats", // values
+    "stats",
     "service",
     "lease",
-    "budget", // contracts
+    "budget",
     "ack",
     "pace",
     "stall",
@@ -35,22 +33,20 @@ const ORDER: &[&str] = &[
     "balance",
     "lineage",
     "catalogue",
-    "lanes", // pure decisions
+    "lanes",
     "page",
     "tag",
     "inbox",
     "outbox",
-    "board",
-    "alarm",
     "life",
     "hub",
-    "connection", // shared by a subscription
-    "ledger",     // the books
+    "connection",
+    "ledger",
     "reader",
     "pages",
     "keeper",
     "dead_letters",
-    "coordinator", // workers
+    "coordinator",
     "token",
     "delivery",
     "by_key",
@@ -63,7 +59,7 @@ const ORDER: &[&str] = &[
     "stream",
     "start",
     "broker",
-    "prelude", // the front
+    "prelude",
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

@@ -15,10 +15,10 @@ use super::{
     filling::{Filling, Grouping},
 };
 use crate::{
-    alarm::Alarm,
     error::{ErrorClass, KinesisError},
     limits::{RECORDS_OF_A_READ, within},
     subscription::{Subscription, Tolerance, Tolerant},
+    util::timer::Alarm,
 };
 
 /// How long a batch waits for more, unless [`Batches::max_wait`] says otherwise: a quarter of the time between two reads

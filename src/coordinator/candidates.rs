@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use super::{Coordinator, opening::Opening};
 use crate::{
-    id::ShardId,
     lease::{Lease, Take},
     ledger::Ledger,
     lineage::{self, Progress, Verdict},
-    lock::lock,
     position::Role,
     service::ListedShard,
+    types::id::ShardId,
+    util::mutex::lock,
 };
 
 /// A shard whose lease is to be taken.

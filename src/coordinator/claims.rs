@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    id::ShardId,
     lease::{Lease, Take},
+    types::id::ShardId,
 };
 
 /// See the module.

@@ -12,8 +12,8 @@ use crate::{
     error::{ErrorClass, KinesisError},
     failure::{FailureKind, ServiceFailure},
     hub::Hub,
-    id::ShardId,
     service::{ListedShard, Listing},
+    types::id::ShardId,
 };
 
 /// How soon a listing is repeated that failed before any shard was known, or that does not show the children of an ended

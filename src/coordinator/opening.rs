@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::{
     catalogue::Catalogue,
-    id::ShardId,
     lease::Lease,
     ledger::{Ledger, Ledgers},
     lineage,
     position::Plan,
     service::ListedShard,
+    types::id::ShardId,
 };
 
 /// See the module.

@@ -15,13 +15,13 @@ use super::{CALLS_AT_ONCE, Coordinator, opening::Opening};
 use crate::{
     error::KinesisError,
     failure::{FailureKind, ServiceFailure},
-    id::ShardId,
     ledger::Ledger,
     lineage::{self, Verdict},
     pages::pages,
     position::{Origin, Position},
     reader::{Reader, since},
     service::{Placed, ServiceTime},
+    types::id::ShardId,
 };
 
 /// Throttled calls for one iterator, before its shard stays where it is. All shards of an account ask at once.

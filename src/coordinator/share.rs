@@ -8,8 +8,8 @@ use tokio::time::{Duration, Instant};
 use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
     balance::{Claim, Stake, wanted},
-    id::ShardId,
     lease::{Lease, Write},
+    types::id::ShardId,
 };
 
 impl Coordinator {

@@ -12,7 +12,7 @@ use crate::{
     failure::StoreError,
     lease::{Held, Lease, Take, Write},
     ledger::Ledger,
-    lock::lock,
+    util::mutex::lock,
 };
 
 /// A take without an answer.

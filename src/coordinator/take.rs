@@ -6,10 +6,10 @@ use super::{Coordinator, candidates::Candidate};
 use crate::{
     lease::{Held, Lease, Write},
     ledger::Ledger,
-    lock::lock,
     pages::pages,
     position::{Origin, Role},
     reader::{Reader, since},
+    util::mutex::lock,
 };
 
 impl Coordinator {

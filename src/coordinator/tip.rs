@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use super::Coordinator;
 use crate::{
-    id::ShardId,
     lease::Lease,
     lineage::{self, Verdict},
+    types::id::ShardId,
 };
 
 impl Coordinator {

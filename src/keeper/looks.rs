@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::Instant;
 
-use crate::id::ShardId;
+use crate::types::id::ShardId;
 
 /// One moment for each shard at most. What it costs to look at the next ones does not depend on how many others there are.
 #[derive(Debug, Default)]

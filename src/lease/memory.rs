@@ -7,8 +7,8 @@ use std::{
 
 use crate::{
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    lock::lock,
     position::Checkpoint,
+    util::mutex::lock,
 };
 
 /// Leases in this process's memory: they end with it, so after a restart a consumer begins where its descriptor says.

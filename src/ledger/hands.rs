@@ -7,12 +7,12 @@ use tokio::time::{Duration, Instant};
 use super::{Ledger, Progress, State, Tenure};
 use crate::{
     ack::{Commit, Ticket},
-    board::Board,
     error::KinesisError,
-    id::SequenceNumber,
     inbox::{Due, Returned},
     retry::Next,
     tag::Tag,
+    types::id::SequenceNumber,
+    util::watched::Board,
 };
 
 /// Store writes that may fail, one after the other, before a waiting commit is told. With the pauses between them that

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{Counts, Ledger, Opening, Over};
 use crate::{
-    error::KinesisError, failure::StoreError, id::SequenceNumber, page::Page, position::Checkpoint,
-    service::ListedShard,
+    error::KinesisError, failure::StoreError, page::Page, position::Checkpoint, service::ListedShard,
+    types::id::SequenceNumber,
 };
 
 impl Ledger {

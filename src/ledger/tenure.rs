@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{ack::Tracker, board::Board, failure::StoreError, lease::Held, position::Checkpoint, settings::Settings};
+use crate::{
+    ack::Tracker, failure::StoreError, lease::Held, position::Checkpoint, settings::Settings, util::watched::Board,
+};
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);

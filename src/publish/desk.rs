@@ -13,14 +13,13 @@ use tokio::{
 
 use super::{error::PublishError, prepared::Prepared, receipt::Receipt, stats::PublishStats, to::PublishTo};
 use crate::{
-    board::Board,
     budget::{Budget, Forecast, Grant},
     connection::Connection,
     error::KinesisError,
     lanes::Lanes,
-    lock::lock,
     outgoing::{Outgoing, Published},
     service::Service,
+    util::{mutex::lock, watched::Board},
 };
 
 mod back;

@@ -8,9 +8,9 @@ use super::{Cursor, Reader, Step};
 use crate::{
     error::KinesisError,
     failure::{FailureKind, ServiceFailure},
-    id::SequenceNumber,
     pace::Answer,
     position::Origin,
+    types::id::SequenceNumber,
 };
 
 /// Errors in a row after which a reader gives up (R10).

@@ -14,7 +14,6 @@ use aws_sdk_kinesis::{
 
 use crate::{
     failure::{Action, FailureKind, ServiceFailure},
-    id::ShardId,
     position::Origin,
     service::{
         Call, Described, Entry, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service,
@@ -22,6 +21,7 @@ use crate::{
         answer_time::AnswerTime,
         classify::{failure, of_code},
     },
+    types::id::ShardId,
 };
 
 /// How long one attempt of a call may take, if the user set nothing else. The SDK sets no such limit itself, and a

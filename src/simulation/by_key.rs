@@ -19,9 +19,9 @@ use crate::{
     delivery::Delivery,
     error::KinesisError,
     failure::FailureKind,
-    lock::lock,
     simulation::harness::{Ground, horizon, millis, name, names, seconds, take, within},
     subscription::Subscription,
+    util::mutex::lock,
 };
 
 /// What happened, and when.

@@ -15,11 +15,11 @@ use super::{
     kinesis::{Kinesis, OnTrimmed},
 };
 use crate::{
-    lock::lock,
     simulation::{
         harness::{millis, seconds},
         oracle::World,
     },
+    util::mutex::lock,
 };
 
 /// So many milliseconds after its end was stored a shard may be gone: the retention is long, and listings are late by less.

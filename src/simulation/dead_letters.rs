@@ -21,11 +21,11 @@ use crate::{
     envelope,
     error::{ErrorClass, KinesisError},
     failure::{FailureKind, StoreError},
-    record::Headers,
     simulation::harness::{Ground, Instance, error, horizon, item, millis, name, names, next, seconds, take, within},
     stats::ShardStats,
     stream::KinesisStream,
     subscription::Subscription,
+    types::record::Headers,
 };
 
 /// The stream of the ground, with so many attempts for each record, and a stream for those that spend them.

@@ -29,7 +29,6 @@ use super::{
 use crate::{
     failure::FailureKind,
     life::CloseReport,
-    lock::lock,
     simulation::{
         churn::River,
         fleet::node::{Member, Setup},
@@ -38,6 +37,7 @@ use crate::{
         network::{Line, Network},
         oracle::{Counts, Doubt, Watched, World},
     },
+    util::mutex::lock,
 };
 
 mod node;

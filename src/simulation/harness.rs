@@ -20,12 +20,12 @@ use crate::{
     error::KinesisError,
     hub::{Hub, Identity},
     lease::{Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Take},
-    lock::lock,
     position::KinesisPosition,
     service::Service,
     start,
     stream::KinesisStream,
     subscription::Subscription,
+    util::mutex::lock,
 };
 
 const CONSUMER: &str = "test";

@@ -11,11 +11,11 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::{
     connection::Connection,
     failure::{Action, FailureKind, ServiceFailure},
-    id::ShardId,
-    lock::lock,
     position::Origin,
     publish::Publisher,
     service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
+    types::id::ShardId,
+    util::mutex::lock,
 };
 
 /// How long a request takes.

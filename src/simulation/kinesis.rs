@@ -11,12 +11,12 @@ use tokio::time::Duration;
 use super::clock::Clock;
 use crate::{
     failure::FailureKind,
-    id::{SequenceNumber, ShardId},
-    lock::lock,
     position::Origin,
     service::{
         Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, ServiceTime, StreamStatus,
     },
+    types::id::{SequenceNumber, ShardId},
+    util::mutex::lock,
 };
 
 /// The service's time when the model is made, in Unix milliseconds.

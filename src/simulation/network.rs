@@ -23,11 +23,11 @@ use super::{
 };
 use crate::{
     failure::StoreError,
-    id::ShardId,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    lock::lock,
     position::Checkpoint,
     simulation::oracle::Watched,
+    types::id::ShardId,
+    util::mutex::lock,
 };
 
 type Arrival = Box<dyn FnOnce(&Network) + Send>;

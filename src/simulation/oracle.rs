@@ -22,10 +22,10 @@ use kinesis_stream_support::Rng;
 use super::clock::Clock;
 use crate::{
     ack::Commit,
-    id::ShardId,
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
-    lock::lock,
     position::Checkpoint,
+    types::id::ShardId,
+    util::mutex::lock,
 };
 
 /// A record by its shard and its place in it.

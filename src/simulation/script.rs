@@ -4,7 +4,7 @@ use std::{future::pending, sync::Mutex};
 
 use tokio::time::{Duration, Instant, sleep};
 
-use crate::{id::ShardId, lock::lock};
+use crate::{types::id::ShardId, util::mutex::lock};
 
 /// What becomes of a call.
 #[derive(Clone, Debug)]

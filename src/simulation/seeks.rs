@@ -14,12 +14,12 @@ use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError},
     failure::{FailureKind, StoreError},
-    id::ShardId,
     position::KinesisPosition,
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
     subscription::Subscription,
+    types::id::ShardId,
 };
 
 fn at(shard: &str, index: usize) -> KinesisPosition {

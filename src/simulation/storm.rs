@@ -24,13 +24,13 @@ use super::{
 };
 use crate::{
     close::Closer,
-    lock::lock,
     simulation::{
         churn::River,
         harness::{Ground, Instance, horizon, millis, seconds},
         nemesis::trouble,
         oracle::{Counts, Watched, World},
     },
+    util::mutex::lock,
 };
 
 const SHARDS: [&str; 3] = ["a.", "b.", "c."];

@@ -7,9 +7,9 @@ use futures::FutureExt;
 use super::script::{Fault, Rule, Script};
 use crate::{
     failure::StoreError,
-    id::ShardId,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     position::Checkpoint,
+    types::id::ShardId,
 };
 
 /// The calls on a store.

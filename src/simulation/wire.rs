@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{
     failure::{Action, FailureKind, ServiceFailure},
-    id::ShardId,
     position::Origin,
     service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
+    types::id::ShardId,
 };
 
 pub(crate) use crate::failure::Action as Op;

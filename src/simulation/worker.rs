@@ -10,13 +10,13 @@ use kinesis_stream_support::Rng;
 use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError},
-    lock::lock,
     simulation::{
         harness::{millis, seconds},
         network::Line,
         oracle::{Which, World, which},
     },
     subscription::Subscription,
+    util::mutex::lock,
 };
 
 /// See the module.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
-    id::ShardId,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, Take, Write},
     position::Checkpoint,
+    types::id::ShardId,
 };
 
 /// The owners that meet on a row.

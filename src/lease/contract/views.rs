@@ -2,8 +2,8 @@
 
 use super::row::{ONE, take};
 use crate::{
-    id::ShardId,
     lease::{LeaseKey, LeaseStore, Take},
+    types::id::ShardId,
 };
 
 /// Names that a store confuses if it joins them with a separator, matches prefixes, or folds case.

@@ -15,8 +15,8 @@ use futures::{
 
 use crate::{
     failure::StoreError,
-    lock::lock,
     service::config::{self, Access},
+    util::mutex::lock,
 };
 
 /// How long one attempt of a call may take. The library gives a call up after a renewal interval, 3 s by default, and

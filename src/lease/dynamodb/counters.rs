@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     lease::{Held, LeaseKey},
-    lock::lock,
+    util::mutex::lock,
 };
 
 /// See the module. One entry for each row at most.

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     failure::StoreError,
-    id::ShardId,
     lease::{Lease, LeaseKey},
     position::Checkpoint,
+    types::id::ShardId,
 };
 
 /// See the module.

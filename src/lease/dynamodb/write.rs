@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     failure::StoreError,
-    id::ShardId,
     lease::{Held, Lease, LeaseKey, Seen, Take, Write},
+    types::id::ShardId,
 };
 
 /// How often a holder's write is tried on a row that moves. One that asks for the shard and a late write of the holder's

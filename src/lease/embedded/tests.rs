@@ -15,7 +15,7 @@ use tokio::task::{unconstrained, yield_now};
 use uuid::Uuid;
 
 use super::{file::Source, *};
-use crate::{id::ShardId, lock::lock};
+use crate::{types::id::ShardId, util::mutex::lock};
 
 /// A folder that is removed in the end.
 #[derive(Debug)]

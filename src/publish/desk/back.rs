@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::{Desk, Kept};
 use crate::{
     lanes::{Answer, Request, Settled},
-    lock::lock,
     publish::error::PublishError,
     service::Service,
+    util::mutex::lock,
 };
 
 /// What the courier is to do next.

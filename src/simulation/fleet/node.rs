@@ -17,13 +17,13 @@ use crate::{
     hub::{Hub, Identity},
     lease::LeaseStore,
     life::CloseReport,
-    lock::lock,
     monitor::StatsHandle,
     service::Service,
     simulation::network::Line,
     start,
     stats::ShardState,
     stream::KinesisStream,
+    util::mutex::lock,
 };
 
 /// See the module.

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::id::{SequenceNumber, ShardId};
+use crate::types::id::{SequenceNumber, ShardId};
 
 /// The headers of a record: names and values in the order in which the producer put them. Cheap to clone.
 ///

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
-use crate::lock::lock;
+use crate::util::mutex::lock;
 
 /// See the module. Clones show the same value.
 #[derive(Debug)]

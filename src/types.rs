@@ -1,0 +1,4 @@
+//! TITLE types
+
+pub(crate) mod id;
+pub(crate) mod record;
