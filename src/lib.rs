@@ -110,7 +110,6 @@
 //!   default.
 
 mod ack;
-mod aggregate;
 mod balance;
 mod batch;
 mod broker;
@@ -122,7 +121,6 @@ mod connection;
 mod coordinator;
 mod dead_letters;
 mod delivery;
-mod envelope;
 mod error;
 mod failure;
 mod hub;
@@ -160,6 +158,7 @@ mod tag;
 mod token;
 mod types;
 mod util;
+mod wire;
 mod witness;
 
 #[cfg(feature = "dynamodb")]

@@ -11,11 +11,10 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    aggregate,
     budget::Grant,
-    envelope,
     service::RawRecord,
     types::{id::SequenceNumber, record::Kept},
+    wire::{aggregate, envelope},
 };
 
 /// A record of a page, taken out of its wire forms.

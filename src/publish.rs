@@ -7,11 +7,11 @@ use futures::future::join;
 use self::{desk::Desk, error::PublishError, sink::PublishSink, to::PublishTo};
 use crate::{
     connection::Connection,
-    envelope,
     error::KinesisError,
     limits::check_stream_name,
     outgoing::{Outgoing, Published},
     service::Entry,
+    wire::envelope,
 };
 
 mod courier;

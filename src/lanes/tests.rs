@@ -313,7 +313,7 @@ fn who_gives_up_settles_everything_once_wherever_it_is() {
 #[cfg(feature = "kpl")]
 mod aggregates {
     use super::*;
-    use crate::aggregate::{Format, is_aggregated};
+    use crate::wire::aggregate::{Format, is_aggregated};
 
     fn machine() -> Machine {
         Machine::new(Rules { aggregate: Some(1_024), ..rules() })
@@ -539,7 +539,7 @@ impl Model {
 /// The payloads of the records in an entry.
 fn payloads(entry: &Entry) -> Vec<Bytes> {
     #[cfg(feature = "kpl")]
-    if let Some(payloads) = crate::aggregate::decode(&entry.data) {
+    if let Some(payloads) = crate::wire::aggregate::decode(&entry.data) {
         return payloads;
     }
     vec![entry.data.clone()]

@@ -18,7 +18,6 @@ use super::{
 use crate::{
     ack::Commit,
     delivery::Delivery,
-    envelope,
     error::{ErrorClass, KinesisError},
     failure::{FailureKind, StoreError},
     simulation::harness::{Ground, Instance, error, horizon, item, millis, name, names, next, seconds, take, within},
@@ -26,6 +25,7 @@ use crate::{
     stream::KinesisStream,
     subscription::Subscription,
     types::record::Headers,
+    wire::envelope,
 };
 
 /// The stream of the ground, with so many attempts for each record, and a stream for those that spend them.

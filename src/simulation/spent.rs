@@ -13,7 +13,6 @@ use crate::{
     batch::{Batch, Batches},
     by_key::DeliveryStreamExt,
     delivery::Delivery,
-    envelope,
     error::KinesisError,
     failure::FailureKind,
     lease::Held,
@@ -23,6 +22,7 @@ use crate::{
     },
     stream::KinesisStream,
     subscription::Subscription,
+    wire::envelope,
 };
 
 /// The stream of the ground, with so many attempts for each record, and a stream for those that spend them.

@@ -7,12 +7,14 @@
 
 use md5::{Digest, Md5};
 
+#[cfg(not(feature = "kpl"))]
+mod disabled;
 #[cfg(feature = "kpl")]
 mod encode;
-#[cfg(not(feature = "kpl"))]
-#[path = "aggregate/none.rs"]
-mod encode;
 
+#[cfg(not(feature = "kpl"))]
+pub(crate) use self::disabled::Format;
+#[cfg(feature = "kpl")]
 pub(crate) use self::encode::Format;
 #[cfg(all(test, feature = "kpl"))]
 pub(crate) use self::encode::decode;

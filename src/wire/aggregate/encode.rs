@@ -87,7 +87,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::aggregate::is_aggregated;
+    use crate::wire::aggregate::is_aggregated;
 
     fn decoded(blob: &Bytes) -> AggregatedRecord {
         AggregatedRecord::decode(&blob[MAGIC.len()..blob.len() - TRAILER]).unwrap()

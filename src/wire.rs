@@ -1,0 +1,4 @@
+//! TITLE wire
+
+pub(crate) mod aggregate;
+pub(crate) mod envelope;
