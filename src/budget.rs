@@ -22,12 +22,11 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::util::mutex::lock;
+use crate::{budget::estimate::Experience, util::mutex::lock};
 
-mod forecast;
+mod estimate;
 
-use self::forecast::Experience;
-pub(crate) use self::forecast::Forecast;
+pub(crate) use crate::budget::estimate::Forecast;
 
 /// The bytes that the shards of one subscription share. Clones share them, too.
 #[derive(Clone, Debug)]

@@ -18,8 +18,10 @@ use tokio::{
 
 use self::{gate::Gate, letter::letter};
 use crate::{
-    error::KinesisError,
-    failure::{Action, FailureKind, ServiceFailure},
+    error::{
+        KinesisError,
+        service::{Action, FailureKind, ServiceFailure},
+    },
     hub::{EndsTheSubscription, Hub},
     inbox::{Due, Returned},
     ledger::{Back, HandOut, Ledger, Ledgers},

@@ -5,12 +5,14 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use crate::{
-    failure::{Action, FailureKind, ServiceFailure, StoreError},
+    error::service::{Action, FailureKind, ServiceFailure, StoreError},
     types::{
         id::{SequenceNumber, ShardId},
         record::Record,
     },
 };
+
+pub(crate) mod service;
 
 /// What went wrong, where, and what the library does about it.
 ///

@@ -15,8 +15,7 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::{
     budget::Budget,
-    error::KinesisError,
-    failure::StoreError,
+    error::{KinesisError, service::StoreError},
     inbox::Inbox,
     lease::{LeaseKey, LeaseStore, StoreFuture},
     life::Life,

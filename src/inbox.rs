@@ -17,8 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     ack::Ticket,
-    error::KinesisError,
-    failure::ServiceFailure,
+    error::{KinesisError, service::ServiceFailure},
     retry::Reason,
     tag::Tag,
     types::{id::ShardId, record::Kept},

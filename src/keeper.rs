@@ -19,8 +19,7 @@ use tokio::{
 
 use self::looks::Looks;
 use crate::{
-    error::KinesisError,
-    failure::StoreError,
+    error::{KinesisError, service::StoreError},
     hub::Hub,
     lease::{Lease, Write},
     ledger::{Duty, Errand, GRAIN, Ledger, Ledgers},

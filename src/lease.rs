@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 
-use crate::{failure::StoreError, position::Checkpoint, types::id::ShardId};
+use crate::{error::service::StoreError, position::Checkpoint, types::id::ShardId};
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;

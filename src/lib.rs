@@ -122,7 +122,6 @@ mod coordinator;
 mod dead_letters;
 mod delivery;
 mod error;
-mod failure;
 mod hub;
 mod inbox;
 mod keeper;
@@ -174,8 +173,10 @@ pub use crate::{
     by_key::{BufferBy, DeliveryStreamExt},
     close::Closer,
     delivery::{Acker, Delivery, TryMapError, commit_all},
-    error::{ErrorClass, KinesisError},
-    failure::{Action, FailureKind, ServiceFailure, StoreError},
+    error::{
+        ErrorClass, KinesisError,
+        service::{Action, FailureKind, ServiceFailure, StoreError},
+    },
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
     life::{CloseReport, OpenShard},
     monitor::StatsHandle,

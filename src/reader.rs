@@ -10,7 +10,7 @@ use tracing::Span;
 
 use crate::{
     budget::{Forecast, Grant},
-    failure::ServiceFailure,
+    error::service::ServiceFailure,
     hub::Hub,
     lag::Lag,
     ledger::{Ledger, Opening, Over},

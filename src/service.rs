@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::{
-    failure::ServiceFailure,
+    error::service::ServiceFailure,
     position::Origin,
     types::id::{SequenceNumber, ShardId},
 };

@@ -11,8 +11,10 @@ use tokio::{
 use crate::{
     coordinator::{self, Beginning},
     dead_letters,
-    error::KinesisError,
-    failure::{Action, FailureKind, ServiceFailure},
+    error::{
+        KinesisError,
+        service::{Action, FailureKind, ServiceFailure},
+    },
     hub::Hub,
     keeper,
     ledger::Ledgers,

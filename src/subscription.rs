@@ -14,8 +14,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{
     close::Closer,
     delivery::Delivery,
-    error::{ErrorClass, KinesisError},
-    failure::ServiceFailure,
+    error::{ErrorClass, KinesisError, service::ServiceFailure},
     hub::Hub,
     inbox::{Due, Letter, Returned},
     ledger::{HandOut, Ledger, Ledgers},

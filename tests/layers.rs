@@ -12,7 +12,6 @@ use std::{
 const ORDER: &[&str] = &[
     "util",
     "types",
-    "failure",
     "error",
     "limits",
     "position",

@@ -9,8 +9,10 @@ use tokio::time::{Duration, Instant};
 use super::Coordinator;
 use crate::{
     catalogue::Catalogue,
-    error::{ErrorClass, KinesisError},
-    failure::{FailureKind, ServiceFailure},
+    error::{
+        ErrorClass, KinesisError,
+        service::{FailureKind, ServiceFailure},
+    },
     hub::Hub,
     service::{ListedShard, Listing},
     types::id::ShardId,

@@ -13,8 +13,10 @@ use tokio::{
 
 use super::{CALLS_AT_ONCE, Coordinator, opening::Opening};
 use crate::{
-    error::KinesisError,
-    failure::{FailureKind, ServiceFailure},
+    error::{
+        KinesisError,
+        service::{FailureKind, ServiceFailure},
+    },
     ledger::Ledger,
     lineage::{self, Verdict},
     pages::pages,

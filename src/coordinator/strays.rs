@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease, Take, Write},
     ledger::Ledger,
     util::mutex::lock,

@@ -6,8 +6,10 @@ use tokio::time::Instant;
 
 use super::{Item, Lanes, Parcel, Settled};
 use crate::{
-    error::KinesisError,
-    failure::{FailureKind, ServiceFailure},
+    error::{
+        KinesisError,
+        service::{FailureKind, ServiceFailure},
+    },
     outgoing::Published,
     service::Put,
 };

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
 use crate::{
-    failure::{Action, FailureKind, ServiceFailure},
+    error::service::{Action, FailureKind, ServiceFailure},
     service::{Entry, Put},
 };
 

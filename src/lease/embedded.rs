@@ -4,7 +4,7 @@ use std::{fmt, path::Path, sync::Arc};
 
 use self::{file::LeaseFile, rows::Need, worker::Worker};
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     position::Checkpoint,
 };

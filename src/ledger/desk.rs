@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{Began, Duty, Ledger, Opening, Said, State, Tenure};
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease},
     life::OpenShard,
     position::{Checkpoint, Origin},

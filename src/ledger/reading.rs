@@ -6,7 +6,10 @@ use tokio::time::Instant;
 
 use super::{Counts, Ledger, Opening, Over};
 use crate::{
-    error::KinesisError, failure::StoreError, page::Page, position::Checkpoint, service::ListedShard,
+    error::{KinesisError, service::StoreError},
+    page::Page,
+    position::Checkpoint,
+    service::ListedShard,
     types::id::SequenceNumber,
 };
 

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ack::Tracker, failure::StoreError, lease::Held, position::Checkpoint, settings::Settings, util::watched::Board,
+    ack::Tracker, error::service::StoreError, lease::Held, position::Checkpoint, settings::Settings,
+    util::watched::Board,
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);

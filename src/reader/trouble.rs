@@ -6,8 +6,10 @@ use tokio::time::{Duration, Instant};
 
 use super::{Cursor, Reader, Step};
 use crate::{
-    error::KinesisError,
-    failure::{FailureKind, ServiceFailure},
+    error::{
+        KinesisError,
+        service::{FailureKind, ServiceFailure},
+    },
     pace::Answer,
     position::Origin,
     types::id::SequenceNumber,

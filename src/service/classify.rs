@@ -8,7 +8,7 @@ use aws_sdk_kinesis::{
     error::{ConnectorError, ErrorMetadata, ProvideErrorMetadata, SdkError},
 };
 
-use crate::failure::{Action, FailureKind, ServiceFailure};
+use crate::error::service::{Action, FailureKind, ServiceFailure};
 
 /// Sorts an error by what a caller does about it and puts it into words.
 pub(super) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure

@@ -13,7 +13,7 @@ use aws_sdk_kinesis::{
 };
 
 use crate::{
-    failure::{Action, FailureKind, ServiceFailure},
+    error::service::{Action, FailureKind, ServiceFailure},
     position::Origin,
     service::{
         Call, Described, Entry, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service,

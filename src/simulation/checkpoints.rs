@@ -5,8 +5,7 @@ use tokio::time::{Duration, sleep};
 use super::{kinesis::OnTrimmed, script::Rule, wire::Op};
 use crate::{
     delivery::Delivery,
-    error::{ErrorClass, KinesisError},
-    failure::FailureKind,
+    error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, error, horizon, latest, millis, name, names, next, range, seconds, take, within},
     subscription::Subscription,
 };

@@ -14,8 +14,10 @@ use crate::{
     ack::Commit,
     connection::Connection,
     delivery::Delivery,
-    error::KinesisError,
-    failure::{FailureKind, StoreError},
+    error::{
+        KinesisError,
+        service::{FailureKind, StoreError},
+    },
     simulation::harness::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
     start::start,
 };

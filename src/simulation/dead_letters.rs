@@ -18,8 +18,10 @@ use super::{
 use crate::{
     ack::Commit,
     delivery::Delivery,
-    error::{ErrorClass, KinesisError},
-    failure::{FailureKind, StoreError},
+    error::{
+        ErrorClass, KinesisError,
+        service::{FailureKind, StoreError},
+    },
     simulation::harness::{Ground, Instance, error, horizon, item, millis, name, names, next, seconds, take, within},
     stats::ShardStats,
     stream::KinesisStream,

@@ -17,8 +17,7 @@ use super::{
 use crate::{
     ack::Commit,
     connection::Connection,
-    error::KinesisError,
-    failure::FailureKind,
+    error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, latest, millis, next, seconds, take},
     start,
     subscription::Subscription,

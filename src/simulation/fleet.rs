@@ -27,7 +27,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    failure::FailureKind,
+    error::service::FailureKind,
     life::CloseReport,
     simulation::{
         churn::River,

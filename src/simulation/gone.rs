@@ -10,8 +10,7 @@ use super::{
 use crate::{
     ack::Commit,
     delivery::Delivery,
-    error::{ErrorClass, KinesisError},
-    failure::FailureKind,
+    error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },

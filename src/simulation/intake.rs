@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::{
     connection::Connection,
-    failure::{Action, FailureKind, ServiceFailure},
+    error::service::{Action, FailureKind, ServiceFailure},
     position::Origin,
     publish::Publisher,
     service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},

@@ -10,7 +10,7 @@ use tokio::time::Duration;
 
 use super::clock::Clock;
 use crate::{
-    failure::FailureKind,
+    error::service::FailureKind,
     position::Origin,
     service::{
         Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, ServiceTime, StreamStatus,

@@ -7,8 +7,7 @@ use super::{
 };
 use crate::{
     delivery::Delivery,
-    error::KinesisError,
-    failure::FailureKind,
+    error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, Instance, error, horizon, latest, name, next, seconds, take},
 };
 

@@ -10,7 +10,7 @@ use super::{
     wire::Op,
 };
 use crate::{
-    failure::FailureKind,
+    error::service::FailureKind,
     simulation::harness::{Ground, Instance, horizon, latest, millis, name, next, seconds},
     subscription::Subscription,
 };

@@ -8,7 +8,7 @@ use super::{
     wire::Op,
 };
 use crate::{
-    failure::{FailureKind, StoreError},
+    error::service::{FailureKind, StoreError},
     simulation::harness::{millis, seconds},
 };
 

@@ -22,7 +22,7 @@ use super::{
     table::Ask,
 };
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     position::Checkpoint,
     simulation::oracle::Watched,

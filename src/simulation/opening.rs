@@ -10,8 +10,7 @@ use super::{
 };
 use crate::{
     delivery::Delivery,
-    error::KinesisError,
-    failure::FailureKind,
+    error::{KinesisError, service::FailureKind},
     position::KinesisPosition,
     simulation::harness::{Ground, error, horizon, latest, millis, names, next, seconds, within},
 };

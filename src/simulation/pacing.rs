@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     delivery::Delivery,
-    failure::FailureKind,
+    error::service::FailureKind,
     simulation::harness::{Ground, horizon, latest, millis, name, next, seconds, take, within},
 };
 

@@ -17,8 +17,7 @@ use super::intake::{Fate, Intake, ROUND_TRIP};
 use crate::{
     connection::Connection,
     delivery::{Acker, Delivery},
-    error::KinesisError,
-    failure::FailureKind,
+    error::{KinesisError, service::FailureKind},
     outgoing::{Outgoing, PublishOrder, Published},
     publish::{Publisher, error::PublishError, sink::PublishSink, to::PublishTo},
     service::{Entry, Service},

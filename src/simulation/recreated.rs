@@ -6,8 +6,7 @@ use super::{script::Rule, wire::Op};
 use crate::{
     ack::Commit,
     delivery::Delivery,
-    error::{ErrorClass, KinesisError},
-    failure::FailureKind,
+    error::{ErrorClass, KinesisError, service::FailureKind},
     position::KinesisPosition,
     simulation::harness::{Ground, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
     stream::KinesisStream,

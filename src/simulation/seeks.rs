@@ -12,8 +12,10 @@ use super::{
 use crate::{
     ack::Commit::{self, Stored, Superseded},
     delivery::Delivery,
-    error::{ErrorClass, KinesisError},
-    failure::{FailureKind, StoreError},
+    error::{
+        ErrorClass, KinesisError,
+        service::{FailureKind, StoreError},
+    },
     position::KinesisPosition,
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,

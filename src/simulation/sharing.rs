@@ -17,7 +17,7 @@ use super::{
 use crate::{
     ack::Commit,
     delivery::Delivery,
-    failure::{FailureKind, StoreError},
+    error::service::{FailureKind, StoreError},
     lease::Held,
     position::KinesisPosition,
     simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},

@@ -13,8 +13,7 @@ use crate::{
     batch::{Batch, Batches},
     by_key::DeliveryStreamExt,
     delivery::Delivery,
-    error::KinesisError,
-    failure::FailureKind,
+    error::{KinesisError, service::FailureKind},
     lease::Held,
     position::KinesisPosition,
     simulation::harness::{

@@ -6,8 +6,7 @@ use tokio::time::sleep;
 use super::{script::Rule, wire::Op};
 use crate::{
     delivery::Delivery,
-    error::KinesisError,
-    failure::FailureKind,
+    error::{KinesisError, service::FailureKind},
     position::Checkpoint,
     simulation::harness::{Ground, horizon, item, latest, millis, next, seconds, take},
     stats::{ShardState, ShardStats},

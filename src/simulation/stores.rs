@@ -10,8 +10,7 @@ use super::{
 use crate::{
     ack::Commit,
     delivery::Delivery,
-    error::KinesisError,
-    failure::StoreError,
+    error::{KinesisError, service::StoreError},
     simulation::harness::{Ground, horizon, item, latest, millis, name, next, seconds, take},
     subscription::Subscription,
 };

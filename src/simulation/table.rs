@@ -6,7 +6,7 @@ use futures::FutureExt;
 
 use super::script::{Fault, Rule, Script};
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     position::Checkpoint,
     types::id::ShardId,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     delivery::Delivery,
-    failure::FailureKind,
+    error::service::FailureKind,
     position::KinesisPosition,
     simulation::harness::{Ground, horizon, latest, name, next, range, seconds, take},
     stats::ShardState,

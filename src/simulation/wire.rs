@@ -9,13 +9,13 @@ use super::{
     script::{Fault, Made, Rule, Script},
 };
 use crate::{
-    failure::{Action, FailureKind, ServiceFailure},
+    error::service::{Action, FailureKind, ServiceFailure},
     position::Origin,
     service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
     types::id::ShardId,
 };
 
-pub(crate) use crate::failure::Action as Op;
+pub(crate) use crate::error::service::Action as Op;
 
 /// See the module.
 #[derive(Debug)]

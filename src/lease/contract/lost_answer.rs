@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::row::{self, ONE, Row, TWO, after};
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     position::Checkpoint,
 };

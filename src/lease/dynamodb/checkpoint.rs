@@ -10,7 +10,7 @@ use super::{
     },
     expression::Expression,
 };
-use crate::{failure::StoreError, position::Checkpoint};
+use crate::{error::service::StoreError, position::Checkpoint};
 
 /// The attributes of our own, of which a row has one at most.
 const OURS: [&str; 3] = [OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP];

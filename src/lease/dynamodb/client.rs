@@ -14,7 +14,7 @@ use futures::{
 };
 
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     service::config::{self, Access},
     util::mutex::lock,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::{failure::StoreError, lease::LeaseKey, types::id::ShardId};
+use crate::{error::service::StoreError, lease::LeaseKey, types::id::ShardId};
 
 const SEPARATOR: char = '/';
 

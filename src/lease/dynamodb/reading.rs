@@ -8,7 +8,7 @@ use super::{
     table::Asked,
 };
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Lease, LeaseKey},
 };
 

@@ -11,7 +11,7 @@ use super::{
     checkpoint::is_number,
 };
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Lease, LeaseKey},
     position::Checkpoint,
     types::id::ShardId,

@@ -24,8 +24,10 @@ use tokio::time::{Instant, sleep};
 
 use super::{attribute::KEY, client::Source};
 use crate::{
-    error::KinesisError,
-    failure::{FailureKind, StoreError},
+    error::{
+        KinesisError,
+        service::{FailureKind, StoreError},
+    },
     service::classify,
 };
 

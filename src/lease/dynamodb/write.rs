@@ -21,7 +21,7 @@ use super::{
     table::Asked,
 };
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease, LeaseKey, Seen, Take, Write},
     types::id::ShardId,
 };

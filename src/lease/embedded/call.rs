@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::rows::{Rows, Trouble};
-use crate::failure::StoreError;
+use crate::error::service::StoreError;
 
 /// One call, whatever it answers with.
 pub(super) trait Call: Send {

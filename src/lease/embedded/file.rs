@@ -15,7 +15,7 @@ use super::{
     rows::{LEASES, Need, Rows},
     trouble,
 };
-use crate::failure::StoreError;
+use crate::error::service::StoreError;
 
 /// What the file says of itself.
 const ABOUT: TableDefinition<&str, u64> = TableDefinition::new("kinesis-stream");

@@ -6,7 +6,7 @@ use redb::{ReadableTable, StorageError, Table, TableDefinition};
 
 use super::row;
 use crate::{
-    failure::StoreError,
+    error::service::StoreError,
     lease::{Held, Lease, LeaseKey, Seen, Take, Write},
 };
 

@@ -4,7 +4,7 @@ use std::{io::ErrorKind, path::Path};
 
 use redb::Error;
 
-use crate::failure::StoreError;
+use crate::error::service::StoreError;
 
 /// What the database says.
 pub(super) fn failed(path: &Path, error: Error) -> StoreError {

@@ -13,7 +13,7 @@ use super::{
     rows::{Rows, Trouble},
     trouble,
 };
-use crate::failure::StoreError;
+use crate::error::service::StoreError;
 
 /// How many calls stand in line, and so are one group at most. Who comes when it is full waits in front of it, and leaves
 /// no trace when given up there.
