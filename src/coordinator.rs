@@ -31,12 +31,12 @@ use self::{claims::Claims, listing::answer, opening::Opening, strays::Stray};
 use crate::{
     balance::Requests,
     catalogue::{Catalogue, Gone},
+    config::position::{Plan, Position},
     error::KinesisError,
     hub::{EndsTheSubscription, Hub},
     lease::Lease,
     ledger::Ledgers,
     pages::Pages,
-    position::{Plan, Position},
     reader::since,
     service::{ListedShard, ServiceTime},
     types::id::ShardId,

@@ -18,6 +18,7 @@ use tokio::{
 
 use self::{gate::Gate, letter::letter};
 use crate::{
+    config::redelivery::Next,
     error::{
         KinesisError,
         service::{Action, FailureKind, ServiceFailure},
@@ -25,7 +26,6 @@ use crate::{
     hub::{EndsTheSubscription, Hub},
     inbox::{Due, Returned},
     ledger::{Back, HandOut, Ledger, Ledgers},
-    retry::Next,
     service::Entry,
 };
 

@@ -6,12 +6,14 @@ use bytes::Bytes;
 
 use crate::{
     ack::{Commit, Ticket},
+    config::{
+        position::KinesisPosition,
+        redelivery::{Next, Reason},
+        settings::OnDrop,
+    },
     error::KinesisError,
     inbox::Returned,
     ledger::{Back, Ledger},
-    position::KinesisPosition,
-    retry::{Next, Reason},
-    settings::OnDrop,
     tag::{Mark, Spot, Tag, Watch},
     token::LeaseToken,
     types::{

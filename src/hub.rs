@@ -15,13 +15,13 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::{
     budget::Budget,
+    config::settings::Settings,
     error::{KinesisError, service::StoreError},
     inbox::Inbox,
     lease::{LeaseKey, LeaseStore, StoreFuture},
     life::Life,
     outbox::Outbox,
     service::Service,
-    settings::Settings,
     types::id::ShardId,
     util::mutex::lock,
 };

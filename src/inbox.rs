@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::{
     ack::Ticket,
+    config::redelivery::Reason,
     error::{KinesisError, service::ServiceFailure},
-    retry::Reason,
     tag::Tag,
     types::{id::ShardId, record::Kept},
     util::mutex::lock,

@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 
-use crate::{error::service::StoreError, position::Checkpoint, types::id::ShardId};
+use crate::{config::position::Checkpoint, error::service::StoreError, types::id::ShardId};
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;

@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     ack::Tracker,
+    config::position::{Checkpoint, Origin},
     error::KinesisError,
     hub::Hub,
     page::Page,
-    position::{Checkpoint, Origin},
     service::ListedShard,
     types::id::ShardId,
     util::mutex::lock,

@@ -117,6 +117,7 @@ mod budget;
 mod by_key;
 mod catalogue;
 mod close;
+mod config;
 mod connection;
 mod coordinator;
 mod dead_letters;
@@ -130,7 +131,6 @@ mod lanes;
 mod lease;
 mod ledger;
 mod life;
-mod limits;
 mod lineage;
 mod monitor;
 mod outbox;
@@ -138,14 +138,11 @@ mod outgoing;
 mod pace;
 mod page;
 mod pages;
-mod position;
 pub mod prelude;
 mod publish;
 mod reader;
-mod retry;
 mod seek;
 mod service;
-mod settings;
 #[cfg(test)]
 mod simulation;
 mod stall;
@@ -172,6 +169,10 @@ pub use crate::{
     broker::{ConnectedKinesisBroker, KinesisBroker},
     by_key::{BufferBy, DeliveryStreamExt},
     close::Closer,
+    config::{
+        position::{Checkpoint, KinesisPosition},
+        settings::OnDrop,
+    },
     delivery::{Acker, Delivery, TryMapError, commit_all},
     error::{
         ErrorClass, KinesisError,
@@ -181,10 +182,8 @@ pub use crate::{
     life::{CloseReport, OpenShard},
     monitor::StatsHandle,
     outgoing::{Outgoing, PublishOrder, Published},
-    position::{Checkpoint, KinesisPosition},
     publish::{Publisher, error::PublishError, sink::PublishSink, stats::PublishStats, to::PublishTo},
     seek::Seeker,
-    settings::OnDrop,
     stats::{ShardState, ShardStats, SubscriptionStats},
     stream::KinesisStream,
     subscription::{Subscription, Tolerant},

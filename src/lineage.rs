@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    position::{Checkpoint, Plan},
+    config::position::{Checkpoint, Plan},
     service::ListedShard,
     types::id::ShardId,
 };
@@ -37,7 +37,7 @@ impl From<Option<&Checkpoint>> for Progress {
 /// What is to be done about a listed shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It may be read. A child, in the sense of [`Role::child`](crate::position::Role::child), opens at its oldest
+    /// It may be read. A child, in the sense of [`Role::child`](crate::config::position::Role::child), opens at its oldest
     /// record where it has no checkpoint.
     Ready { child: bool },
     /// These parents are to be read to their end first.
@@ -184,7 +184,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*, sample::Index};
 
     use super::*;
-    use crate::position::KinesisPosition;
+    use crate::config::position::KinesisPosition;
 
     type Rows = BTreeMap<ShardId, Progress>;
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
+    config::limits,
     error::KinesisError,
-    limits,
     types::id::{SequenceNumber, ShardId},
 };
 

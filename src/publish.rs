@@ -6,9 +6,9 @@ use futures::future::join;
 
 use self::{desk::Desk, error::PublishError, sink::PublishSink, to::PublishTo};
 use crate::{
+    config::limits::check_stream_name,
     connection::Connection,
     error::KinesisError,
-    limits::check_stream_name,
     outgoing::{Outgoing, Published},
     service::Entry,
     wire::envelope,

@@ -10,13 +10,13 @@ use tracing::Span;
 
 use crate::{
     budget::{Forecast, Grant},
+    config::position::Origin,
     error::service::ServiceFailure,
     hub::Hub,
     lag::Lag,
     ledger::{Ledger, Opening, Over},
     pace::{Answer, Pace},
     page::{Page, Weight},
-    position::Origin,
     service::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     stall::Stall,
     types::id::SequenceNumber,

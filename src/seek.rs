@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{coordinator::Seek, error::KinesisError, hub::Hub, position::KinesisPosition, util::clock};
+use crate::{config::position::KinesisPosition, coordinator::Seek, error::KinesisError, hub::Hub, util::clock};
 
 /// Moves a subscription while it runs: back to read again, or forward to skip. Cheap to clone; made by
 /// [`Subscription::seeker`](crate::Subscription::seeker).

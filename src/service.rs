@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::{
+    config::position::Origin,
     error::service::ServiceFailure,
-    position::Origin,
     types::id::{SequenceNumber, ShardId},
 };
 

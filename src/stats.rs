@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    config::position::Checkpoint,
     error::KinesisError,
-    position::Checkpoint,
     types::id::{SequenceNumber, ShardId},
 };
 

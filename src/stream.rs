@@ -3,10 +3,12 @@
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use crate::{
+    config::{
+        limits::{RECORDS_OF_A_READ, check_stream_name, within},
+        position::KinesisPosition,
+        settings::{OnDrop, Settings},
+    },
     error::KinesisError,
-    limits::{RECORDS_OF_A_READ, check_stream_name, within},
-    position::KinesisPosition,
-    settings::{OnDrop, Settings},
     util::clock,
 };
 

@@ -15,8 +15,8 @@ use super::{
     filling::{Filling, Grouping},
 };
 use crate::{
+    config::limits::{RECORDS_OF_A_READ, within},
     error::{ErrorClass, KinesisError},
-    limits::{RECORDS_OF_A_READ, within},
     subscription::{Subscription, Tolerance, Tolerant},
     util::timer::Alarm,
 };

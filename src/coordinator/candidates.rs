@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::{Coordinator, opening::Opening};
 use crate::{
+    config::position::Role,
     lease::{Lease, Take},
     ledger::Ledger,
     lineage::{self, Progress, Verdict},
-    position::Role,
     service::ListedShard,
     types::id::ShardId,
     util::mutex::lock,

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::{
     catalogue::Catalogue,
+    config::position::Plan,
     lease::Lease,
     ledger::{Ledger, Ledgers},
     lineage,
-    position::Plan,
     service::ListedShard,
     types::id::ShardId,
 };

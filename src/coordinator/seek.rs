@@ -13,6 +13,7 @@ use tokio::{
 
 use super::{CALLS_AT_ONCE, Coordinator, opening::Opening};
 use crate::{
+    config::position::{Origin, Position},
     error::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
@@ -20,7 +21,6 @@ use crate::{
     ledger::Ledger,
     lineage::{self, Verdict},
     pages::pages,
-    position::{Origin, Position},
     reader::{Reader, since},
     service::{Placed, ServiceTime},
     types::id::ShardId,

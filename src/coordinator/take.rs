@@ -4,10 +4,10 @@ use tokio::{select, time::Instant};
 
 use super::{Coordinator, candidates::Candidate};
 use crate::{
+    config::position::{Origin, Role},
     lease::{Held, Lease, Write},
     ledger::Ledger,
     pages::pages,
-    position::{Origin, Role},
     reader::{Reader, since},
     util::mutex::lock,
 };

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{error::KinesisError, hub::Hub, inbox::Returned, limits, wire::envelope};
+use crate::{config::limits, error::KinesisError, hub::Hub, inbox::Returned, wire::envelope};
 
 /// What the names of the headers that are added begin with.
 const PREFIX: &str = "kinesis-dead-letter-";

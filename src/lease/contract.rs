@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::{
         MemoryLeaseStore,
+        config::position::Checkpoint,
         lease::{Held, Lease, LeaseKey, Seen, StoreFuture, Take, Write},
-        position::Checkpoint,
     };
 
     /// A store with a fault: a release forgets the checkpoint.

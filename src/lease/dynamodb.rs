@@ -24,9 +24,9 @@ use self::{
     table::Table,
 };
 use crate::{
+    config::position::Checkpoint,
     error::KinesisError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    position::Checkpoint,
     service::config::{self, Access},
 };
 

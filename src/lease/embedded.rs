@@ -4,9 +4,9 @@ use std::{fmt, path::Path, sync::Arc};
 
 use self::{file::LeaseFile, rows::Need, worker::Worker};
 use crate::{
+    config::position::Checkpoint,
     error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    position::Checkpoint,
 };
 
 mod call;

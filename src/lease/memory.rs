@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::{
+    config::position::Checkpoint,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    position::Checkpoint,
     util::mutex::lock,
 };
 

@@ -12,10 +12,10 @@ use tokio::{
 
 use super::{Began, Duty, Ledger, Opening, Said, State, Tenure};
 use crate::{
+    config::position::{Checkpoint, Origin},
     error::service::StoreError,
     lease::{Held, Lease},
     life::OpenShard,
-    position::{Checkpoint, Origin},
     service::ListedShard,
     stats::{ShardState, ShardStats},
 };

@@ -7,9 +7,9 @@ use tokio::time::{Duration, Instant};
 use super::{Ledger, Progress, State, Tenure};
 use crate::{
     ack::{Commit, Ticket},
+    config::redelivery::Next,
     error::KinesisError,
     inbox::{Due, Returned},
-    retry::Next,
     tag::Tag,
     types::id::SequenceNumber,
     util::watched::Board,

@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use super::{Counts, Ledger, Opening, Over};
 use crate::{
+    config::position::Checkpoint,
     error::{KinesisError, service::StoreError},
     page::Page,
-    position::Checkpoint,
     service::ListedShard,
     types::id::SequenceNumber,
 };

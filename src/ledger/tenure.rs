@@ -6,7 +6,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ack::Tracker, error::service::StoreError, lease::Held, position::Checkpoint, settings::Settings,
+    ack::Tracker,
+    config::{position::Checkpoint, settings::Settings},
+    error::service::StoreError,
+    lease::Held,
     util::watched::Board,
 };
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::{
+    config::limits::{self, check_stream_name, within},
     error::KinesisError,
     lanes::Rules,
-    limits::{self, check_stream_name, within},
     outgoing::PublishOrder,
 };
 

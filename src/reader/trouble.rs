@@ -6,12 +6,12 @@ use tokio::time::{Duration, Instant};
 
 use super::{Cursor, Reader, Step};
 use crate::{
+    config::position::Origin,
     error::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
     },
     pace::Answer,
-    position::Origin,
     types::id::SequenceNumber,
 };
 

@@ -13,8 +13,8 @@ use aws_sdk_kinesis::{
 };
 
 use crate::{
+    config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
-    position::Origin,
     service::{
         Call, Described, Entry, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service,
         StreamStatus,

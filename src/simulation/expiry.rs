@@ -4,8 +4,8 @@ use tokio::time::sleep;
 
 use super::kinesis::EPOCH;
 use crate::{
+    config::position::KinesisPosition,
     delivery::Delivery,
-    position::KinesisPosition,
     simulation::harness::{Ground, horizon, latest, millis, names, range, seconds, take, within},
 };
 

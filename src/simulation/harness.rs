@@ -16,11 +16,11 @@ use super::{
     wire::Wire,
 };
 use crate::{
+    config::position::KinesisPosition,
     delivery::Delivery,
     error::KinesisError,
     hub::{Hub, Identity},
     lease::{Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Take},
-    position::KinesisPosition,
     service::Service,
     start,
     stream::KinesisStream,

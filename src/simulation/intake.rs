@@ -9,9 +9,9 @@ use futures::{FutureExt, future::pending};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::{
+    config::position::Origin,
     connection::Connection,
     error::service::{Action, FailureKind, ServiceFailure},
-    position::Origin,
     publish::Publisher,
     service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
     types::id::ShardId,

@@ -10,8 +10,8 @@ use tokio::time::Duration;
 
 use super::clock::Clock;
 use crate::{
+    config::position::Origin,
     error::service::FailureKind,
-    position::Origin,
     service::{
         Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, ServiceTime, StreamStatus,
     },

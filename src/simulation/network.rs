@@ -22,9 +22,9 @@ use super::{
     table::Ask,
 };
 use crate::{
+    config::position::Checkpoint,
     error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    position::Checkpoint,
     simulation::oracle::Watched,
     types::id::ShardId,
     util::mutex::lock,

@@ -9,9 +9,9 @@ use super::{
     wire::Op,
 };
 use crate::{
+    config::position::KinesisPosition,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
-    position::KinesisPosition,
     simulation::harness::{Ground, error, horizon, latest, millis, names, next, seconds, within},
 };
 

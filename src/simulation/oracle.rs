@@ -22,8 +22,8 @@ use kinesis_stream_support::Rng;
 use super::clock::Clock;
 use crate::{
     ack::Commit,
+    config::position::Checkpoint,
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
-    position::Checkpoint,
     types::id::ShardId,
     util::mutex::lock,
 };

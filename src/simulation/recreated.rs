@@ -5,9 +5,9 @@ use tokio::time::sleep;
 use super::{script::Rule, wire::Op};
 use crate::{
     ack::Commit,
+    config::position::KinesisPosition,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
-    position::KinesisPosition,
     simulation::harness::{Ground, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
     stream::KinesisStream,
     subscription::Subscription,

@@ -5,8 +5,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::kinesis::EPOCH;
 use crate::{
+    config::position::KinesisPosition,
     delivery::Delivery,
-    position::KinesisPosition,
     simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
     stream::KinesisStream,
 };

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     ack::Commit::{self, Stored, Superseded},
+    config::position::KinesisPosition,
     delivery::Delivery,
     error::{
         ErrorClass, KinesisError,
         service::{FailureKind, StoreError},
     },
-    position::KinesisPosition,
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },

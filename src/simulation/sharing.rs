@@ -16,10 +16,10 @@ use super::{
 };
 use crate::{
     ack::Commit,
+    config::position::KinesisPosition,
     delivery::Delivery,
     error::service::{FailureKind, StoreError},
     lease::Held,
-    position::KinesisPosition,
     simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
     stats::ShardState,
     stream::KinesisStream,

@@ -12,10 +12,10 @@ use crate::{
     ack::Commit,
     batch::{Batch, Batches},
     by_key::DeliveryStreamExt,
+    config::position::KinesisPosition,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     lease::Held,
-    position::KinesisPosition,
     simulation::harness::{
         Ground, Instance, Logged, error, horizon, item, millis, name, names, next, seconds, take, within,
     },

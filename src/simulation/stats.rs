@@ -5,9 +5,9 @@ use tokio::time::sleep;
 
 use super::{script::Rule, wire::Op};
 use crate::{
+    config::position::Checkpoint,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
-    position::Checkpoint,
     simulation::harness::{Ground, horizon, item, latest, millis, next, seconds, take},
     stats::{ShardState, ShardStats},
     subscription::Subscription,

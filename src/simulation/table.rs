@@ -6,9 +6,9 @@ use futures::FutureExt;
 
 use super::script::{Fault, Rule, Script};
 use crate::{
+    config::position::Checkpoint,
     error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    position::Checkpoint,
     types::id::ShardId,
 };
 

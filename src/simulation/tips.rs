@@ -8,9 +8,9 @@ use super::{
     wire::Op,
 };
 use crate::{
+    config::position::KinesisPosition,
     delivery::Delivery,
     error::service::FailureKind,
-    position::KinesisPosition,
     simulation::harness::{Ground, horizon, latest, name, next, range, seconds, take},
     stats::ShardState,
     subscription::Subscription,

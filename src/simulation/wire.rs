@@ -9,8 +9,8 @@ use super::{
     script::{Fault, Made, Rule, Script},
 };
 use crate::{
+    config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
-    position::Origin,
     service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
     types::id::ShardId,
 };

@@ -2,8 +2,8 @@
 
 use super::row::{ONE, Row, TWO, after};
 use crate::{
+    config::position::Checkpoint,
     lease::{Lease, LeaseStore, Seen, Write},
-    position::Checkpoint,
 };
 
 pub(super) async fn an_ask_marks_the_row_until_the_next_take(store: &dyn LeaseStore) {

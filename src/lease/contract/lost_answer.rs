@@ -7,9 +7,9 @@ use std::sync::{
 
 use super::row::{self, ONE, Row, TWO, after};
 use crate::{
+    config::position::Checkpoint,
     error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    position::Checkpoint,
 };
 
 /// A store that answers one of its writes with an error although it applied it: a connection that broke a moment too

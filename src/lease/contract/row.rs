@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
+    config::position::Checkpoint,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, Take, Write},
-    position::Checkpoint,
     types::id::ShardId,
 };
 

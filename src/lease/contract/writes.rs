@@ -2,8 +2,8 @@
 
 use super::row::{ONE, Row, TWO, after};
 use crate::{
+    config::position::Checkpoint,
     lease::{Lease, LeaseStore, Write},
-    position::Checkpoint,
 };
 
 const APPLIED: Write = Write::Applied(());

@@ -10,7 +10,7 @@ use super::{
     },
     expression::Expression,
 };
-use crate::{error::service::StoreError, position::Checkpoint};
+use crate::{config::position::Checkpoint, error::service::StoreError};
 
 /// The attributes of our own, of which a row has one at most.
 const OURS: [&str; 3] = [OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP];

@@ -11,9 +11,9 @@ use super::{
     checkpoint::is_number,
 };
 use crate::{
+    config::position::Checkpoint,
     error::service::StoreError,
     lease::{Lease, LeaseKey},
-    position::Checkpoint,
     types::id::ShardId,
 };
 
@@ -147,10 +147,10 @@ mod tests {
 
     use super::*;
     use crate::{
+        config::position::Checkpoint,
         lease::dynamodb::attribute::{
             CHECKPOINT, OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP, SUB_SEQUENCE, number, text,
         },
-        position::Checkpoint,
     };
 
     fn read<const N: usize>(attributes: [(&str, AttributeValue); N]) -> Result<Lease, StoreError> {

@@ -13,8 +13,8 @@ use std::str;
 use bytes::{Buf, BufMut};
 
 use crate::{
+    config::position::Checkpoint,
     lease::{Lease, LeaseKey},
-    position::Checkpoint,
 };
 
 const VERSION: u8 = 1;

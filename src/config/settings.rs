@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{position::Plan, retry::Retries};
+use crate::config::{position::Plan, redelivery::Retries};
 
 /// What dropping a delivery without settling it means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
