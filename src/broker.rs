@@ -6,15 +6,13 @@ use aws_config::SdkConfig;
 use uuid::Uuid;
 
 use crate::{
+    aws::config::{self, Access},
     connection::Connection,
     error::KinesisError,
     hub::{Hub, Identity},
+    kinesis::SdkService,
     lease::{LeaseStore, MemoryLeaseStore},
     publish::Publisher,
-    service::{
-        SdkService,
-        config::{self, Access},
-    },
     start,
     stream::KinesisStream,
     subscription::Subscription,

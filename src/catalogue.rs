@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::{Duration, Instant};
 
-use crate::{lease::Lease, service::ListedShard, types::id::ShardId};
+use crate::{kinesis::ListedShard, lease::Lease, types::id::ShardId};
 
 /// How far apart two listings that lack a shard have to be.
 const MISSING_FOR: Duration = Duration::from_secs(10);

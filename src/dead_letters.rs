@@ -25,8 +25,8 @@ use crate::{
     },
     hub::{EndsTheSubscription, Hub},
     inbox::{Due, Returned},
+    kinesis::Entry,
     ledger::{Back, HandOut, Ledger, Ledgers},
-    service::Entry,
 };
 
 mod gate;

@@ -18,10 +18,10 @@ use crate::{
     config::settings::Settings,
     error::{KinesisError, service::StoreError},
     inbox::Inbox,
+    kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
     life::Life,
     outbox::Outbox,
-    service::Service,
     types::id::ShardId,
     util::mutex::lock,
 };

@@ -23,8 +23,8 @@ use crate::{
     config::position::{Checkpoint, Origin},
     error::KinesisError,
     hub::Hub,
+    kinesis::ListedShard,
     page::Page,
-    service::ListedShard,
     types::id::ShardId,
     util::mutex::lock,
 };

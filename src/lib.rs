@@ -110,6 +110,7 @@
 //!   default.
 
 mod ack;
+mod aws;
 mod balance;
 mod batch;
 mod broker;
@@ -126,6 +127,7 @@ mod error;
 mod hub;
 mod inbox;
 mod keeper;
+mod kinesis;
 mod lag;
 mod lanes;
 mod lease;
@@ -142,7 +144,6 @@ pub mod prelude;
 mod publish;
 mod reader;
 mod seek;
-mod service;
 #[cfg(test)]
 mod simulation;
 mod stall;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     config::position::{Checkpoint, Plan},
-    service::ListedShard,
+    kinesis::ListedShard,
     types::id::ShardId,
 };
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::{
     budget::Grant,
-    service::RawRecord,
+    kinesis::RawRecord,
     types::{id::SequenceNumber, record::Kept},
     wire::{aggregate, envelope},
 };

@@ -9,8 +9,8 @@ use crate::{
     config::limits::check_stream_name,
     connection::Connection,
     error::KinesisError,
+    kinesis::Entry,
     outgoing::{Outgoing, Published},
-    service::Entry,
     wire::envelope,
 };
 

@@ -13,11 +13,11 @@ use crate::{
     config::position::Origin,
     error::service::ServiceFailure,
     hub::Hub,
+    kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     lag::Lag,
     ledger::{Ledger, Opening, Over},
     pace::{Answer, Pace},
     page::{Page, Weight},
-    service::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     stall::Stall,
     types::id::SequenceNumber,
 };

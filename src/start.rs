@@ -17,10 +17,10 @@ use crate::{
     },
     hub::Hub,
     keeper,
+    kinesis::{Described, ServiceTime, StreamStatus},
     ledger::Ledgers,
     life::CloseReport,
     seek::Seeker,
-    service::{Described, ServiceTime, StreamStatus},
     subscription::Subscription,
     util::clock,
 };

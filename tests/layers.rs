@@ -17,7 +17,7 @@ const ORDER: &[&str] = &[
     "wire",
     "outgoing",
     "stats",
-    "service",
+    "kinesis",
     "lease",
     "budget",
     "ack",

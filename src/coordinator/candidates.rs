@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use super::{Coordinator, opening::Opening};
 use crate::{
     config::position::Role,
+    kinesis::ListedShard,
     lease::{Lease, Take},
     ledger::Ledger,
     lineage::{self, Progress, Verdict},
-    service::ListedShard,
     types::id::ShardId,
     util::mutex::lock,
 };

@@ -14,7 +14,7 @@ use crate::{
         service::{FailureKind, ServiceFailure},
     },
     hub::Hub,
-    service::{ListedShard, Listing},
+    kinesis::{ListedShard, Listing},
     types::id::ShardId,
 };
 

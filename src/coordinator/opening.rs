@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use crate::{
     catalogue::Catalogue,
     config::position::Plan,
+    kinesis::ListedShard,
     lease::Lease,
     ledger::{Ledger, Ledgers},
     lineage,
-    service::ListedShard,
     types::id::ShardId,
 };
 

@@ -18,11 +18,11 @@ use crate::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
     },
+    kinesis::{Placed, ServiceTime},
     ledger::Ledger,
     lineage::{self, Verdict},
     pages::pages,
     reader::{Reader, since},
-    service::{Placed, ServiceTime},
     types::id::ShardId,
 };
 

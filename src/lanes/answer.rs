@@ -10,8 +10,8 @@ use crate::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
     },
+    kinesis::Put,
     outgoing::Published,
-    service::Put,
 };
 
 /// The answer of PutRecords: a result for each entry, in their order, or none at all.

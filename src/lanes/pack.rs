@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::{Lanes, Parcel};
-use crate::service::Entry;
+use crate::kinesis::Entry;
 
 /// A request to be made, and the number under which its answer is to be given.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{
     error::service::{Action, FailureKind, ServiceFailure},
-    service::{Entry, Put},
+    kinesis::{Entry, Put},
 };
 
 fn rules() -> Rules {

@@ -24,10 +24,10 @@ use self::{
     table::Table,
 };
 use crate::{
+    aws::config::{self, Access},
     config::position::Checkpoint,
     error::KinesisError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    service::config::{self, Access},
 };
 
 /// Leases in a table of DynamoDB: they outlive the process, and the instances of a consumer share them.

@@ -14,9 +14,9 @@ use super::{Began, Duty, Ledger, Opening, Said, State, Tenure};
 use crate::{
     config::position::{Checkpoint, Origin},
     error::service::StoreError,
+    kinesis::ListedShard,
     lease::{Held, Lease},
     life::OpenShard,
-    service::ListedShard,
     stats::{ShardState, ShardStats},
 };
 

@@ -8,8 +8,8 @@ use super::{Counts, Ledger, Opening, Over};
 use crate::{
     config::position::Checkpoint,
     error::{KinesisError, service::StoreError},
+    kinesis::ListedShard,
     page::Page,
-    service::ListedShard,
     types::id::SequenceNumber,
 };
 

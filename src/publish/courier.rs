@@ -10,8 +10,8 @@ use tokio::{
 
 use super::desk::{Desk, Round};
 use crate::{
+    kinesis::Service,
     lanes::{Answer, Request},
-    service::Service,
 };
 
 /// Sends what is handed in, until nothing is left and nothing will come. Dropped before that, or ended by a panic, it

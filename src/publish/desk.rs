@@ -16,9 +16,9 @@ use crate::{
     budget::{Budget, Forecast, Grant},
     connection::Connection,
     error::KinesisError,
+    kinesis::Service,
     lanes::Lanes,
     outgoing::{Outgoing, Published},
-    service::Service,
     util::{mutex::lock, watched::Board},
 };
 

@@ -12,8 +12,8 @@ use crate::{
     config::position::Origin,
     connection::Connection,
     error::service::{Action, FailureKind, ServiceFailure},
+    kinesis::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
     publish::Publisher,
-    service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
     types::id::ShardId,
     util::mutex::lock,
 };

@@ -12,7 +12,7 @@ use super::clock::Clock;
 use crate::{
     config::position::Origin,
     error::service::FailureKind,
-    service::{
+    kinesis::{
         Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, ServiceTime, StreamStatus,
     },
     types::id::{SequenceNumber, ShardId},

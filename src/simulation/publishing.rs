@@ -18,9 +18,9 @@ use crate::{
     connection::Connection,
     delivery::{Acker, Delivery},
     error::{KinesisError, service::FailureKind},
+    kinesis::{Entry, Service},
     outgoing::{Outgoing, PublishOrder, Published},
     publish::{Publisher, error::PublishError, sink::PublishSink, to::PublishTo},
-    service::{Entry, Service},
     simulation::harness::{Ground, Logged, horizon, millis, names, next, seconds, take, within},
 };
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
-    service::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
+    kinesis::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
     types::id::ShardId,
 };
 

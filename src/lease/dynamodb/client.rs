@@ -14,8 +14,8 @@ use futures::{
 };
 
 use crate::{
+    aws::config::{self, Access},
     error::service::StoreError,
-    service::config::{self, Access},
     util::mutex::lock,
 };
 

@@ -24,11 +24,11 @@ use tokio::time::{Instant, sleep};
 
 use super::{attribute::KEY, client::Source};
 use crate::{
+    aws::classify,
     error::{
         KinesisError,
         service::{FailureKind, StoreError},
     },
-    service::classify,
 };
 
 /// How long one call waits for a table that is being created. The library gives a call up after a renewal interval,

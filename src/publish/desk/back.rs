@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use super::{Desk, Kept};
 use crate::{
+    kinesis::Service,
     lanes::{Answer, Request, Settled},
     publish::error::PublishError,
-    service::Service,
     util::mutex::lock,
 };
 

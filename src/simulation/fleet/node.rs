@@ -15,10 +15,10 @@ use super::super::{wire::Wire, worker::Worker};
 use crate::{
     close::Closer,
     hub::{Hub, Identity},
+    kinesis::Service,
     lease::LeaseStore,
     life::CloseReport,
     monitor::StatsHandle,
-    service::Service,
     simulation::network::Line,
     start,
     stats::ShardState,

@@ -1,7 +1,7 @@
 //! The handful of calls that are made on Kinesis, as a private trait.
 //!
 //! Everything above this seam speaks of values of this crate: [`sdk`] is the one place that knows the SDK's types, and
-//! [`classify`] the one that turns its errors into a [`ServiceFailure`]. Tests of time-driven logic put a scripted
+//! [`classify`](crate::aws::classify) the one that turns its errors into a [`ServiceFailure`]. Tests of time-driven logic put a scripted
 //! service here.
 
 use std::{fmt, time::Duration};
@@ -15,11 +15,7 @@ use crate::{
     types::id::{SequenceNumber, ShardId},
 };
 
-mod answer_time;
-#[cfg(test)]
-mod canned;
-pub(crate) mod classify;
-pub(crate) mod config;
+mod date_header;
 mod sdk;
 
 pub(crate) use self::sdk::SdkService;

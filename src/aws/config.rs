@@ -175,7 +175,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::service::{SdkService, Service, canned::Canned};
+    use crate::{
+        aws::canned::Canned,
+        kinesis::{SdkService, Service},
+    };
 
     /// A region, credentials, and an endpoint at which nobody listens: as little as is enough.
     fn enough() -> sdk_config::Builder {

@@ -11,7 +11,7 @@ use aws_sdk_kinesis::{
 use crate::error::service::{Action, FailureKind, ServiceFailure};
 
 /// Sorts an error by what a caller does about it and puts it into words.
-pub(super) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
+pub(crate) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
@@ -66,7 +66,7 @@ fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, Str
 ///
 /// [KMS]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html#API_GetRecords_Errors
 /// [common]: https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html
-pub(super) fn of_code(code: &str) -> Option<FailureKind> {
+pub(crate) fn of_code(code: &str) -> Option<FailureKind> {
     let kind = match code {
         "ProvisionedThroughputExceededException"
         | "LimitExceededException"

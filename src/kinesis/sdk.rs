@@ -13,13 +13,12 @@ use aws_sdk_kinesis::{
 };
 
 use crate::{
+    aws::classify::{failure, of_code},
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
-    service::{
+    kinesis::{
         Call, Described, Entry, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service,
-        StreamStatus,
-        answer_time::AnswerTime,
-        classify::{failure, of_code},
+        StreamStatus, date_header::AnswerTime,
     },
     types::id::ShardId,
 };
@@ -40,7 +39,7 @@ pub(crate) struct SdkService {
 }
 
 impl SdkService {
-    /// Makes the client; no I/O. The configuration has passed [`check`](super::config::check), so this does not panic.
+    /// Makes the client; no I/O. The configuration has passed [`check`](crate::aws::config::check), so this does not panic.
     pub(crate) fn new(config: &SdkConfig) -> Self {
         let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config)).build());
         Self { client, once: Config::builder().retry_config(RetryConfig::disabled()) }
@@ -244,9 +243,9 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::service::{
-        ServiceTime,
-        canned::{Canned, DATE_MILLIS},
+    use crate::{
+        aws::canned::{Canned, DATE_MILLIS},
+        kinesis::ServiceTime,
     };
 
     const NOW: Option<ServiceTime> = Some(ServiceTime(DATE_MILLIS));

@@ -8,7 +8,7 @@ use aws_sdk_kinesis::{
     primitives::{DateTime, DateTimeFormat},
 };
 
-use crate::{service::ServiceTime, util::mutex::lock};
+use crate::{kinesis::ServiceTime, util::mutex::lock};
 
 /// Reads the `Date` header of one call's answer; clones share what was read.
 ///

@@ -18,11 +18,11 @@ use aws_smithy_types::body::SdkBody;
 use aws_types::sdk_config;
 
 /// The date of every answer, and what it is in Unix milliseconds.
-pub(super) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-pub(super) const DATE_MILLIS: i64 = 784_111_777_000;
+pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+pub(crate) const DATE_MILLIS: i64 = 784_111_777_000;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Canned(Arc<Mutex<Tape>>);
+pub(crate) struct Canned(Arc<Mutex<Tape>>);
 
 #[derive(Debug, Default)]
 struct Tape {
@@ -32,13 +32,13 @@ struct Tape {
 
 impl Canned {
     /// These answers, then none: a request beyond them hangs.
-    pub(super) fn new<'a>(answers: impl IntoIterator<Item = (u16, &'a str)>) -> Self {
+    pub(crate) fn new<'a>(answers: impl IntoIterator<Item = (u16, &'a str)>) -> Self {
         let answers = answers.into_iter().map(|(status, body)| (status, body.to_owned())).collect();
         Self(Arc::new(Mutex::new(Tape { answers, requests: Vec::new() })))
     }
 
     /// A complete configuration that leads here.
-    pub(super) fn config(&self) -> sdk_config::Builder {
+    pub(crate) fn config(&self) -> sdk_config::Builder {
         let keys = Credentials::new("key", "secret", None, None, "test");
         SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -48,7 +48,7 @@ impl Canned {
     }
 
     /// The requests so far: operation and body.
-    pub(super) fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.0.lock().unwrap().requests.clone()
     }
 }
