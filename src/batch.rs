@@ -8,9 +8,9 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    ack::Commit,
     delivery::{Delivery, ack_all, commit_all},
     error::KinesisError,
+    state::tracker::Commit,
 };
 
 mod batches;

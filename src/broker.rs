@@ -9,11 +9,11 @@ use crate::{
     aws::config::{self, Access},
     connection::Connection,
     error::KinesisError,
-    hub::{Hub, Identity},
     kinesis::SdkService,
     lease::{LeaseStore, MemoryLeaseStore},
     publish::Publisher,
     start,
+    state::context::{Hub, Identity},
     stream::KinesisStream,
     subscription::Subscription,
 };

@@ -17,7 +17,7 @@ use futures::{
 use self::lanes::{End, Lanes};
 use crate::{
     delivery::Delivery,
-    tag::{Fate, Mark, Watch},
+    state::settlement::{Fate, Mark, Watch},
 };
 
 mod lanes;

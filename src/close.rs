@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{hub::Hub, life::CloseReport};
+use crate::state::{context::Hub, lifecycle::CloseReport};
 
 /// Closes a subscription from inside its pipeline, or from anywhere. Cheap to clone.
 ///

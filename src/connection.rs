@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use tokio::time::{Duration, timeout};
 
-use crate::{error::KinesisError, hub::Hub, kinesis::Service, util::mutex::lock};
+use crate::{error::KinesisError, kinesis::Service, state::context::Hub, util::mutex::lock};
 
 /// How long shutting down waits for a subscription beyond its own time to drain, and for a store that fails.
 const GRACE: Duration = Duration::from_secs(5);

@@ -23,10 +23,12 @@ use crate::{
         KinesisError,
         service::{Action, FailureKind, ServiceFailure},
     },
-    hub::{EndsTheSubscription, Hub},
-    inbox::{Due, Returned},
     kinesis::Entry,
-    ledger::{Back, HandOut, Ledger, Ledgers},
+    state::{
+        context::{EndsTheSubscription, Hub},
+        events::{Due, Returned},
+        shard::{Back, HandOut, Ledger, Ledgers},
+    },
 };
 
 mod gate;

@@ -5,16 +5,18 @@ use std::{fmt, sync::Arc, thread, time::SystemTime};
 use bytes::Bytes;
 
 use crate::{
-    ack::{Commit, Ticket},
     config::{
         position::KinesisPosition,
         redelivery::{Next, Reason},
         settings::OnDrop,
     },
     error::KinesisError,
-    inbox::Returned,
-    ledger::{Back, Ledger},
-    tag::{Mark, Spot, Tag, Watch},
+    state::{
+        events::Returned,
+        settlement::{Mark, Spot, Tag, Watch},
+        shard::{Back, Ledger},
+        tracker::{Commit, Ticket},
+    },
     token::LeaseToken,
     types::{
         id::{SequenceNumber, ShardId},

@@ -20,10 +20,12 @@ use tokio::{
 use self::looks::Looks;
 use crate::{
     error::{KinesisError, service::StoreError},
-    hub::Hub,
     lease::{Lease, Write},
-    ledger::{Duty, Errand, GRAIN, Ledger, Ledgers},
-    life::CloseReport,
+    state::{
+        context::Hub,
+        lifecycle::CloseReport,
+        shard::{Duty, Errand, GRAIN, Ledger, Ledgers},
+    },
     types::id::ShardId,
 };
 

@@ -109,7 +109,6 @@
 //! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
 //!   default.
 
-mod ack;
 mod aws;
 mod balance;
 mod batch;
@@ -124,21 +123,15 @@ mod coordinator;
 mod dead_letters;
 mod delivery;
 mod error;
-mod hub;
-mod inbox;
 mod keeper;
 mod kinesis;
 mod lag;
 mod lanes;
 mod lease;
-mod ledger;
-mod life;
 mod lineage;
 mod monitor;
-mod outbox;
 mod outgoing;
 mod pace;
-mod page;
 mod pages;
 pub mod prelude;
 mod publish;
@@ -148,10 +141,9 @@ mod seek;
 mod simulation;
 mod stall;
 mod start;
-mod stats;
+mod state;
 mod stream;
 mod subscription;
-mod tag;
 mod token;
 mod types;
 mod util;
@@ -165,7 +157,6 @@ pub use crate::lease::EmbeddedLeaseStore;
 #[cfg(any(test, feature = "contract"))]
 pub use crate::lease::contract;
 pub use crate::{
-    ack::Commit,
     batch::{Batch, Batches},
     broker::{ConnectedKinesisBroker, KinesisBroker},
     by_key::{BufferBy, DeliveryStreamExt},
@@ -180,12 +171,15 @@ pub use crate::{
         service::{Action, FailureKind, ServiceFailure, StoreError},
     },
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
-    life::{CloseReport, OpenShard},
     monitor::StatsHandle,
     outgoing::{Outgoing, PublishOrder, Published},
     publish::{Publisher, error::PublishError, sink::PublishSink, stats::PublishStats, to::PublishTo},
     seek::Seeker,
-    stats::{ShardState, ShardStats, SubscriptionStats},
+    state::{
+        lifecycle::{CloseReport, OpenShard},
+        stats::{ShardState, ShardStats, SubscriptionStats},
+        tracker::Commit,
+    },
     stream::KinesisStream,
     subscription::{Subscription, Tolerant},
     token::LeaseToken,

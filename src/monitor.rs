@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use crate::{hub::Hub, ledger::Ledgers, stats::SubscriptionStats};
+use crate::state::{context::Hub, shard::Ledgers, stats::SubscriptionStats};
 
 /// Takes snapshots of a subscription from anywhere. Cheap to clone; outlives the subscription.
 #[derive(Clone)]

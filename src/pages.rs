@@ -8,9 +8,11 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::{
-    ledger::{Ledger, Over},
-    page::Page,
     reader::Reader,
+    state::{
+        page::Page,
+        shard::{Ledger, Over},
+    },
 };
 
 /// Pages in the order of their shard, each with the books into which its records are entered. It ends when the shard

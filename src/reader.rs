@@ -12,13 +12,15 @@ use crate::{
     budget::{Forecast, Grant},
     config::position::Origin,
     error::service::ServiceFailure,
-    hub::Hub,
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     lag::Lag,
-    ledger::{Ledger, Opening, Over},
     pace::{Answer, Pace},
-    page::{Page, Weight},
     stall::Stall,
+    state::{
+        context::Hub,
+        page::{Page, Weight},
+        shard::{Ledger, Opening, Over},
+    },
     types::id::SequenceNumber,
 };
 

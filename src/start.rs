@@ -15,12 +15,10 @@ use crate::{
         KinesisError,
         service::{Action, FailureKind, ServiceFailure},
     },
-    hub::Hub,
     keeper,
     kinesis::{Described, ServiceTime, StreamStatus},
-    ledger::Ledgers,
-    life::CloseReport,
     seek::Seeker,
+    state::{context::Hub, lifecycle::CloseReport, shard::Ledgers},
     subscription::Subscription,
     util::clock,
 };

@@ -15,15 +15,17 @@ use crate::{
     close::Closer,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::ServiceFailure},
-    hub::Hub,
-    inbox::{Due, Letter, Returned},
-    ledger::{HandOut, Ledger, Ledgers},
-    life::CloseReport,
     monitor::StatsHandle,
-    page::{Entry, Page},
     pages::Pages,
     seek::Seeker,
-    stats::SubscriptionStats,
+    state::{
+        context::Hub,
+        events::{Due, Letter, Returned},
+        lifecycle::CloseReport,
+        page::{Entry, Page},
+        shard::{HandOut, Ledger, Ledgers},
+        stats::SubscriptionStats,
+    },
     util::timer::Alarm,
 };
 

@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{ledger::Ledger, types::id::ShardId};
+use crate::{state::shard::Ledger, types::id::ShardId};
 
 /// The lease under which a record was delivered: says whether the shard is still this instance's. Cheap to clone; may
 /// outlive its delivery and the subscription. Made by [`Delivery::lease`](crate::Delivery::lease).

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::tag::Spot;
+use crate::state::settlement::Spot;
 
 /// See the module. `I` is what waits.
 #[derive(Debug)]
@@ -205,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ack::Ticket;
+    use crate::state::tracker::Ticket;
 
     const NOTHING: [u64; 0] = [];
 

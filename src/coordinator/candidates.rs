@@ -12,8 +12,8 @@ use crate::{
     config::position::Role,
     kinesis::ListedShard,
     lease::{Lease, Take},
-    ledger::Ledger,
     lineage::{self, Progress, Verdict},
+    state::shard::Ledger,
     types::id::ShardId,
     util::mutex::lock,
 };

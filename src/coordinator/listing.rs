@@ -13,8 +13,8 @@ use crate::{
         ErrorClass, KinesisError,
         service::{FailureKind, ServiceFailure},
     },
-    hub::Hub,
     kinesis::{ListedShard, Listing},
+    state::context::Hub,
     types::id::ShardId,
 };
 

@@ -12,8 +12,8 @@ use crate::{
     config::position::Plan,
     kinesis::ListedShard,
     lease::Lease,
-    ledger::{Ledger, Ledgers},
     lineage,
+    state::shard::{Ledger, Ledgers},
     types::id::ShardId,
 };
 

@@ -19,10 +19,10 @@ use crate::{
         service::{FailureKind, ServiceFailure},
     },
     kinesis::{Placed, ServiceTime},
-    ledger::Ledger,
     lineage::{self, Verdict},
     pages::pages,
     reader::{Reader, since},
+    state::shard::Ledger,
     types::id::ShardId,
 };
 

@@ -11,7 +11,7 @@ use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
     error::service::StoreError,
     lease::{Held, Lease, Take, Write},
-    ledger::Ledger,
+    state::shard::Ledger,
     util::mutex::lock,
 };
 

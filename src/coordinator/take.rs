@@ -6,9 +6,9 @@ use super::{Coordinator, candidates::Candidate};
 use crate::{
     config::position::{Origin, Role},
     lease::{Held, Lease, Write},
-    ledger::Ledger,
     pages::pages,
     reader::{Reader, since},
+    state::shard::Ledger,
     util::mutex::lock,
 };
 

@@ -2,7 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::{config::limits, error::KinesisError, hub::Hub, inbox::Returned, wire::envelope};
+use crate::{
+    config::limits,
+    error::KinesisError,
+    state::{context::Hub, events::Returned},
+    wire::envelope,
+};
 
 /// What the names of the headers that are added begin with.
 const PREFIX: &str = "kinesis-dead-letter-";

@@ -6,9 +6,11 @@ use futures::future::try_join_all;
 
 use super::Acker;
 use crate::{
-    ack::{Commit, Ticket},
     error::KinesisError,
-    ledger::{Committing, Ledger},
+    state::{
+        shard::{Committing, Ledger},
+        tracker::{Commit, Ticket},
+    },
 };
 
 /// Settles any number of deliveries, of any shards, with one checkpoint write for each shard, and waits for them all.

@@ -14,11 +14,11 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     batch::{Batch, Batches},
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, Instance, Logged, horizon, latest, millis, name, names, range, seconds, take},
+    state::tracker::Commit,
     stream::KinesisStream,
     subscription::Subscription,
 };

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     delivery::Delivery,
     simulation::harness::{Ground, Logged, horizon, millis, name, names, next, range, seconds, take, within},
-    stats::SubscriptionStats,
+    state::stats::SubscriptionStats,
 };
 
 const MIB: usize = 1 << 20;

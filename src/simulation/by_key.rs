@@ -14,11 +14,11 @@ use tokio::{
 
 use super::{script::Rule, wire::Op};
 use crate::{
-    ack::Commit,
     by_key::DeliveryStreamExt,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, millis, name, names, seconds, take, within},
+    state::tracker::Commit,
     subscription::Subscription,
     util::mutex::lock,
 };

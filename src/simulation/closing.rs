@@ -11,7 +11,6 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     connection::Connection,
     delivery::Delivery,
     error::{
@@ -20,6 +19,7 @@ use crate::{
     },
     simulation::harness::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
     start::start,
+    state::tracker::Commit,
 };
 
 // I2, L9

@@ -10,10 +10,10 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     delivery::{Delivery, commit_all},
     error::{ErrorClass, KinesisError},
     simulation::harness::{Ground, Instance, error, horizon, latest, millis, name, names, next, seconds, take, within},
+    state::tracker::Commit,
 };
 
 /// The checkpoints that were sent for shard `a`, without the first, which marks where it was opened.

@@ -16,14 +16,13 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     delivery::Delivery,
     error::{
         ErrorClass, KinesisError,
         service::{FailureKind, StoreError},
     },
     simulation::harness::{Ground, Instance, error, horizon, item, millis, name, names, next, seconds, take, within},
-    stats::ShardStats,
+    state::{stats::ShardStats, tracker::Commit},
     stream::KinesisStream,
     subscription::Subscription,
     types::record::Headers,

@@ -15,11 +15,11 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     connection::Connection,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, latest, millis, next, seconds, take},
     start,
+    state::tracker::Commit,
     subscription::Subscription,
 };
 

@@ -8,10 +8,10 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
+    state::tracker::Commit,
     subscription::Subscription,
 };
 

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     error::service::FailureKind,
-    life::CloseReport,
     simulation::{
         churn::River,
         fleet::node::{Member, Setup},
@@ -37,6 +36,7 @@ use crate::{
         network::{Line, Network},
         oracle::{Counts, Doubt, Watched, World},
     },
+    state::lifecycle::CloseReport,
     util::mutex::lock,
 };
 

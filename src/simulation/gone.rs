@@ -8,12 +8,12 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
+    state::tracker::Commit,
     subscription::Subscription,
 };
 

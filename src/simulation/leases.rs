@@ -9,7 +9,6 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     delivery::Delivery,
     error::{
         ErrorClass, KinesisError,
@@ -18,6 +17,7 @@ use crate::{
     simulation::harness::{
         Ground, Instance, error, horizon, item, latest, millis, name, names, next, seconds, take, within,
     },
+    state::tracker::Commit,
     subscription::Subscription,
 };
 

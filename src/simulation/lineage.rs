@@ -10,10 +10,10 @@ use super::{
 use crate::{
     delivery::Delivery,
     lease::Held,
-    ledger::{Duty, Ledgers},
     simulation::harness::{
         Ground, Instance, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
+    state::shard::{Duty, Ledgers},
 };
 
 /// When a shard was read first.

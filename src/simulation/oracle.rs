@@ -21,9 +21,9 @@ use kinesis_stream_support::Rng;
 
 use super::clock::Clock;
 use crate::{
-    ack::Commit,
     config::position::Checkpoint,
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    state::tracker::Commit,
     types::id::ShardId,
     util::mutex::lock,
 };

@@ -4,11 +4,11 @@ use tokio::time::sleep;
 
 use super::{script::Rule, wire::Op};
 use crate::{
-    ack::Commit,
     config::position::KinesisPosition,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
+    state::tracker::Commit,
     stream::KinesisStream,
     subscription::Subscription,
 };

@@ -3,10 +3,10 @@
 use tokio::time::sleep;
 
 use crate::{
-    ack::Commit,
     delivery::Delivery,
     error::KinesisError,
     simulation::harness::{Ground, horizon, item, millis, name, names, next, seconds, take, within},
+    state::tracker::Commit,
 };
 
 // A7

@@ -10,7 +10,6 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit::{self, Stored, Superseded},
     config::position::KinesisPosition,
     delivery::Delivery,
     error::{
@@ -20,6 +19,7 @@ use crate::{
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
+    state::tracker::Commit::{self, Stored, Superseded},
     subscription::Subscription,
     types::id::ShardId,
 };

@@ -15,13 +15,12 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     config::position::KinesisPosition,
     delivery::Delivery,
     error::service::{FailureKind, StoreError},
     lease::Held,
     simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
-    stats::ShardState,
+    state::{stats::ShardState, tracker::Commit},
     stream::KinesisStream,
 };
 

@@ -9,7 +9,6 @@ use super::{
     wire::Op,
 };
 use crate::{
-    ack::Commit,
     batch::{Batch, Batches},
     by_key::DeliveryStreamExt,
     config::position::KinesisPosition,
@@ -19,6 +18,7 @@ use crate::{
     simulation::harness::{
         Ground, Instance, Logged, error, horizon, item, millis, name, names, next, seconds, take, within,
     },
+    state::tracker::Commit,
     stream::KinesisStream,
     subscription::Subscription,
     wire::envelope,

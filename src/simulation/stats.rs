@@ -9,7 +9,7 @@ use crate::{
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, item, latest, millis, next, seconds, take},
-    stats::{ShardState, ShardStats},
+    state::stats::{ShardState, ShardStats},
     subscription::Subscription,
 };
 

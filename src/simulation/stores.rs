@@ -8,10 +8,10 @@ use super::{
     table::Ask,
 };
 use crate::{
-    ack::Commit,
     delivery::Delivery,
     error::{KinesisError, service::StoreError},
     simulation::harness::{Ground, horizon, item, latest, millis, name, next, seconds, take},
+    state::tracker::Commit,
     subscription::Subscription,
 };
 

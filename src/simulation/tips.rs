@@ -12,7 +12,7 @@ use crate::{
     delivery::Delivery,
     error::service::FailureKind,
     simulation::harness::{Ground, horizon, latest, name, next, range, seconds, take},
-    stats::ShardState,
+    state::stats::ShardState,
     subscription::Subscription,
 };
 

@@ -14,14 +14,16 @@ use tokio::{
 use super::super::{wire::Wire, worker::Worker};
 use crate::{
     close::Closer,
-    hub::{Hub, Identity},
     kinesis::Service,
     lease::LeaseStore,
-    life::CloseReport,
     monitor::StatsHandle,
     simulation::network::Line,
     start,
-    stats::ShardState,
+    state::{
+        context::{Hub, Identity},
+        lifecycle::CloseReport,
+        stats::ShardState,
+    },
     stream::KinesisStream,
     util::mutex::lock,
 };

@@ -15,7 +15,7 @@ use std::{
 
 use futures::task::AtomicWaker;
 
-use crate::{ack::Ticket, util::mutex::lock};
+use crate::{state::tracker::Ticket, util::mutex::lock};
 
 /// Names a record among all that a stream, or several streams in one, may hold at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

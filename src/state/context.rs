@@ -17,11 +17,9 @@ use crate::{
     budget::Budget,
     config::settings::Settings,
     error::{KinesisError, service::StoreError},
-    inbox::Inbox,
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
-    life::Life,
-    outbox::Outbox,
+    state::{dead_letter_queue::Outbox, events::Inbox, lifecycle::Life},
     types::id::ShardId,
     util::mutex::lock,
 };

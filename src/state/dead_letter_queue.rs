@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Mutex};
 
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{inbox::Returned, util::mutex::lock};
+use crate::{state::events::Returned, util::mutex::lock};
 
 /// See the module. It holds no more than the shards have unsettled records.
 #[derive(Debug, Default)]

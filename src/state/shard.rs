@@ -19,26 +19,23 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ack::Tracker,
     config::position::{Checkpoint, Origin},
     error::KinesisError,
-    hub::Hub,
     kinesis::ListedShard,
-    page::Page,
+    state::{context::Hub, page::Page, shard::lease_term::Tenure, tracker::Tracker},
     types::id::ShardId,
     util::mutex::lock,
 };
 
-mod desk;
-mod hands;
-mod reading;
-mod tenure;
+mod consumer_side;
+mod lease_term;
+mod reader_side;
+mod store_side;
 
-use self::tenure::Tenure;
-pub(crate) use self::{
-    desk::Errand,
-    hands::{Back, Committing, HandOut},
-    tenure::{Duty, GRAIN, Progress},
+pub(crate) use crate::state::shard::{
+    consumer_side::{Back, Committing, HandOut},
+    lease_term::{Duty, GRAIN, Progress},
+    store_side::Errand,
 };
 
 /// See the module.

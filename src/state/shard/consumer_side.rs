@@ -6,11 +6,13 @@ use tokio::time::{Duration, Instant};
 
 use super::{Ledger, Progress, State, Tenure};
 use crate::{
-    ack::{Commit, Ticket},
     config::redelivery::Next,
     error::KinesisError,
-    inbox::{Due, Returned},
-    tag::Tag,
+    state::{
+        events::{Due, Returned},
+        settlement::Tag,
+        tracker::{Commit, Ticket},
+    },
     types::id::SequenceNumber,
     util::watched::Board,
 };

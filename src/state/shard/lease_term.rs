@@ -6,10 +6,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    ack::Tracker,
     config::{position::Checkpoint, settings::Settings},
     error::service::StoreError,
     lease::Held,
+    state::tracker::Tracker,
     util::watched::Board,
 };
 

@@ -16,8 +16,10 @@ use crate::{
     error::service::StoreError,
     kinesis::ListedShard,
     lease::{Held, Lease},
-    life::OpenShard,
-    stats::{ShardState, ShardStats},
+    state::{
+        lifecycle::OpenShard,
+        stats::{ShardState, ShardStats},
+    },
 };
 
 /// How long a shard may stand at its bound before a warning names its oldest open record.

@@ -16,10 +16,9 @@ use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
 use crate::{
-    ack::Ticket,
     config::redelivery::Reason,
     error::{KinesisError, service::ServiceFailure},
-    tag::Tag,
+    state::{settlement::Tag, tracker::Ticket},
     types::{id::ShardId, record::Kept},
     util::mutex::lock,
 };

@@ -9,7 +9,7 @@ use crate::{
     config::position::Checkpoint,
     error::{KinesisError, service::StoreError},
     kinesis::ListedShard,
-    page::Page,
+    state::page::Page,
     types::id::SequenceNumber,
 };
 
