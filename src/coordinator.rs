@@ -35,8 +35,7 @@ use crate::{
     error::KinesisError,
     kinesis::{ListedShard, ServiceTime},
     lease::Lease,
-    pages::Pages,
-    reader::since,
+    reading::{read_ahead::Pages, reader::since},
     state::{
         context::{EndsTheSubscription, Hub},
         shard::Ledgers,

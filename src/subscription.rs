@@ -16,7 +16,7 @@ use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::ServiceFailure},
     monitor::StatsHandle,
-    pages::Pages,
+    reading::read_ahead::Pages,
     seek::Seeker,
     state::{
         context::Hub,

@@ -20,8 +20,10 @@ use crate::{
     },
     kinesis::{Placed, ServiceTime},
     lineage::{self, Verdict},
-    pages::pages,
-    reader::{Reader, since},
+    reading::{
+        read_ahead::pages,
+        reader::{Reader, since},
+    },
     state::shard::Ledger,
     types::id::ShardId,
 };

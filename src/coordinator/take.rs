@@ -6,8 +6,10 @@ use super::{Coordinator, candidates::Candidate};
 use crate::{
     config::position::{Origin, Role},
     lease::{Held, Lease, Write},
-    pages::pages,
-    reader::{Reader, since},
+    reading::{
+        read_ahead::pages,
+        reader::{Reader, since},
+    },
     state::shard::Ledger,
     util::mutex::lock,
 };

@@ -13,9 +13,11 @@ use crate::{
     config::position::Origin,
     error::service::ServiceFailure,
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
-    lag::Lag,
-    pace::{Answer, Pace},
-    stall::Stall,
+    reading::{
+        pacing::{Answer, Pace},
+        slow_reads::Lag,
+        stuck_iterator::Stall,
+    },
     state::{
         context::Hub,
         page::{Page, Weight},
@@ -23,8 +25,6 @@ use crate::{
     },
     types::id::SequenceNumber,
 };
-
-mod trouble;
 
 /// How long a read keeps room for what it may bring: as long as the largest answer takes at the pace of a shard. Few of those that
 /// hang would otherwise keep all others from reading.

@@ -8,7 +8,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::{
-    reader::Reader,
+    reading::reader::Reader,
     state::{
         page::Page,
         shard::{Ledger, Over},

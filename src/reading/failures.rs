@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{Cursor, Reader, Step};
 use crate::{
     config::position::Origin,
     error::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
     },
-    pace::Answer,
+    reading::{
+        pacing::Answer,
+        reader::{Cursor, Reader, Step},
+    },
     types::id::SequenceNumber,
 };
 
