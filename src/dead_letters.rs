@@ -16,9 +16,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::{gate::Gate, letter::letter};
 use crate::{
     config::redelivery::Next,
+    dead_letters::{circuit::Gate, record::letter},
     error::{
         KinesisError,
         service::{Action, FailureKind, ServiceFailure},
@@ -31,8 +31,8 @@ use crate::{
     },
 };
 
-mod gate;
-mod letter;
+mod circuit;
+mod record;
 
 /// When to look again whether the lease of a waiting record is good.
 const DOUBT_PAUSE: Duration = Duration::from_secs(1);

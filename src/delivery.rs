@@ -10,6 +10,7 @@ use crate::{
         redelivery::{Next, Reason},
         settings::OnDrop,
     },
+    delivery::lease_handle::LeaseToken,
     error::KinesisError,
     state::{
         events::Returned,
@@ -17,17 +18,17 @@ use crate::{
         shard::{Back, Ledger},
         tracker::{Commit, Ticket},
     },
-    token::LeaseToken,
     types::{
         id::{SequenceNumber, ShardId},
         record::{Headers, Kept, Record, system_time},
     },
 };
 
-mod together;
+mod commit_all;
+pub(crate) mod lease_handle;
 
-pub(crate) use self::together::ack_all;
-pub use self::together::commit_all;
+pub(crate) use crate::delivery::commit_all::ack_all;
+pub use crate::delivery::commit_all::commit_all;
 
 /// A record that was delivered, and the duty to settle it. `T` is the payload: its bytes, or what they were
 /// [mapped](Self::map) to.

@@ -140,7 +140,6 @@ mod start;
 mod state;
 mod stream;
 mod subscription;
-mod token;
 mod types;
 mod util;
 mod wire;
@@ -161,7 +160,7 @@ pub use crate::{
         position::{Checkpoint, KinesisPosition},
         settings::OnDrop,
     },
-    delivery::{Acker, Delivery, TryMapError, commit_all},
+    delivery::{Acker, Delivery, TryMapError, commit_all, lease_handle::LeaseToken},
     error::{
         ErrorClass, KinesisError,
         service::{Action, FailureKind, ServiceFailure, StoreError},
@@ -178,7 +177,6 @@ pub use crate::{
     },
     stream::KinesisStream,
     subscription::{Subscription, Tolerant},
-    token::LeaseToken,
     types::{
         id::{SequenceNumber, ShardId},
         record::{Headers, Record},

@@ -1,6 +1,5 @@
 //! TITLE reading
 
-pub(crate) mod failures;
 pub(crate) mod pacing;
 pub(crate) mod read_ahead;
 pub(crate) mod reader;

@@ -30,7 +30,6 @@ const ORDER: &[&str] = &[
     "keeper",
     "dead_letters",
     "coordinator",
-    "token",
     "delivery",
     "by_key",
     "close",

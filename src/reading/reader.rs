@@ -26,6 +26,8 @@ use crate::{
     types::id::SequenceNumber,
 };
 
+mod failures;
+
 /// How long a read keeps room for what it may bring: as long as the largest answer takes at the pace of a shard. Few of those that
 /// hang would otherwise keep all others from reading.
 const KEEPS_ROOM: Duration = Duration::from_secs(5);

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
+use super::{Cursor, Reader, Step};
 use crate::{
     config::position::Origin,
     error::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
     },
-    reading::{
-        pacing::Answer,
-        reader::{Cursor, Reader, Step},
-    },
+    reading::pacing::Answer,
     types::id::SequenceNumber,
 };
 
