@@ -110,24 +110,20 @@
 //!   default.
 
 mod aws;
-mod balance;
 mod batch;
 mod broker;
 mod budget;
 mod by_key;
-mod catalogue;
 mod close;
 mod config;
 mod connection;
-mod coordinator;
+mod coordination;
 mod dead_letters;
 mod delivery;
 mod error;
-mod keeper;
 mod kinesis;
 mod lanes;
 mod lease;
-mod lineage;
 mod monitor;
 mod outgoing;
 pub mod prelude;
@@ -143,7 +139,6 @@ mod subscription;
 mod types;
 mod util;
 mod wire;
-mod witness;
 
 #[cfg(feature = "dynamodb")]
 pub use crate::lease::DynamoDbLeaseStore;

@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    config::position::KinesisPosition, coordinator::Seek, error::KinesisError, state::context::Hub, util::clock,
+    config::position::KinesisPosition, coordination::coordinator::Seek, error::KinesisError, state::context::Hub,
+    util::clock,
 };
 
 /// Moves a subscription while it runs: back to read again, or forward to skip. Cheap to clone; made by

@@ -9,13 +9,15 @@ use tokio::{
 };
 
 use crate::{
-    coordinator::{self, Beginning},
+    coordination::{
+        coordinator::{self, Beginning},
+        renewer,
+    },
     dead_letters,
     error::{
         KinesisError,
         service::{Action, FailureKind, ServiceFailure},
     },
-    keeper,
     kinesis::{Described, ServiceTime, StreamStatus},
     seek::Seeker,
     state::{context::Hub, lifecycle::CloseReport, shard::Ledgers},
@@ -60,7 +62,7 @@ pub(crate) async fn start(hub: Arc<Hub>) -> Result<Subscription, KinesisError> {
     let (seeker, seeks) = mpsc::unbounded_channel();
     let (ready, first_pass) = oneshot::channel();
     let coordinator = coordinator::start(Arc::clone(&hub), Arc::clone(&ledgers), beginning, (opened, seeks), ready);
-    keeper::start(Arc::clone(&hub), Arc::clone(&ledgers), coordinator);
+    renewer::start(Arc::clone(&hub), Arc::clone(&ledgers), coordinator);
     dead_letters::start(&hub, &ledgers);
     unstarted.0 = None;
     let subscription = Subscription::new(Arc::clone(&hub), ledgers, pages, Seeker::new(Arc::clone(&hub), seeker));

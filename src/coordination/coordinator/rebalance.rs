@@ -7,7 +7,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
-    balance::{Claim, Stake, wanted},
+    coordination::balance::{Claim, Stake, wanted},
     lease::{Lease, Write},
     types::id::ShardId,
 };

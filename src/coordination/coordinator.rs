@@ -27,11 +27,15 @@ use tokio::{
 };
 
 pub(crate) use self::seek::Seek;
-use self::{claims::Claims, listing::answer, opening::Opening, strays::Stray};
+use self::{listing::answer, opening::Opening};
 use crate::{
-    balance::Requests,
-    catalogue::{Catalogue, Gone},
     config::position::{Plan, Position},
+    coordination::{
+        balance::Requests,
+        coordinator::{ownership::Claims, unconfirmed::Stray},
+        expiry::Witness,
+        shard_list::{Catalogue, Gone},
+    },
     error::KinesisError,
     kinesis::{ListedShard, ServiceTime},
     lease::Lease,
@@ -42,19 +46,18 @@ use crate::{
     },
     types::id::ShardId,
     util::mutex::lock,
-    witness::Witness,
 };
 
+mod at_tip;
 mod candidates;
-mod claims;
-mod gone;
 mod listing;
 mod opening;
+mod ownership;
+mod rebalance;
+mod removed;
 mod seek;
-mod share;
-mod strays;
 mod take;
-mod tip;
+mod unconfirmed;
 
 /// Calls on the lease store, and first iterators fetched, at the same time. Both have limits per shard or table, none per
 /// account that this would reach.

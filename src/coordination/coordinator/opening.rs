@@ -8,11 +8,10 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    catalogue::Catalogue,
     config::position::Plan,
+    coordination::{lineage, shard_list::Catalogue},
     kinesis::ListedShard,
     lease::Lease,
-    lineage,
     state::shard::{Ledger, Ledgers},
     types::id::ShardId,
 };

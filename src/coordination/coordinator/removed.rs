@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::{CALLS_AT_ONCE, Coordinator};
-use crate::{catalogue::Gone, error::KinesisError, lease::Lease, types::id::ShardId};
+use crate::{coordination::shard_list::Gone, error::KinesisError, lease::Lease, types::id::ShardId};
 
 impl Coordinator {
     /// These shards are no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.

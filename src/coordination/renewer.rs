@@ -17,8 +17,8 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
-use self::looks::Looks;
 use crate::{
+    coordination::due_queue::Looks,
     error::{KinesisError, service::StoreError},
     lease::{Lease, Write},
     state::{
@@ -28,8 +28,6 @@ use crate::{
     },
     types::id::ShardId,
 };
-
-mod looks;
 
 /// An errand that came back: what the store said, to whom, and when it was sent.
 type Back = (Arc<Ledger>, Errand, Instant, Result<Write, StoreError>);

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::Coordinator;
 use crate::{
+    coordination::lineage::{self, Verdict},
     lease::Lease,
-    lineage::{self, Verdict},
     types::id::ShardId,
 };
 

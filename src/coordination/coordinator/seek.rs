@@ -14,12 +14,12 @@ use tokio::{
 use super::{CALLS_AT_ONCE, Coordinator, opening::Opening};
 use crate::{
     config::position::{Origin, Position},
+    coordination::lineage::{self, Verdict},
     error::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
     },
     kinesis::{Placed, ServiceTime},
-    lineage::{self, Verdict},
     reading::{
         read_ahead::pages,
         reader::{Reader, since},

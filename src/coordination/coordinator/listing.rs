@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant};
 
 use super::Coordinator;
 use crate::{
-    catalogue::Catalogue,
+    coordination::shard_list::Catalogue,
     error::{
         ErrorClass, KinesisError,
         service::{FailureKind, ServiceFailure},

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::{Coordinator, opening::Opening};
 use crate::{
     config::position::Role,
+    coordination::lineage::{self, Progress, Verdict},
     kinesis::ListedShard,
     lease::{Lease, Take},
-    lineage::{self, Progress, Verdict},
     state::shard::Ledger,
     types::id::ShardId,
     util::mutex::lock,
