@@ -11,7 +11,7 @@ use crate::{
     error::KinesisError,
     kinesis::SdkService,
     lease::{LeaseStore, MemoryLeaseStore},
-    publish::Publisher,
+    publishing::Publisher,
     start,
     state::context::{Hub, Identity},
     stream::KinesisStream,

@@ -122,12 +122,10 @@ mod dead_letters;
 mod delivery;
 mod error;
 mod kinesis;
-mod lanes;
 mod lease;
 mod monitor;
-mod outgoing;
 pub mod prelude;
-mod publish;
+mod publishing;
 mod reading;
 mod seek;
 #[cfg(test)]
@@ -162,8 +160,14 @@ pub use crate::{
     },
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
     monitor::StatsHandle,
-    outgoing::{Outgoing, PublishOrder, Published},
-    publish::{Publisher, error::PublishError, sink::PublishSink, stats::PublishStats, to::PublishTo},
+    publishing::{
+        Publisher,
+        error::PublishError,
+        options::PublishTo,
+        record::{Outgoing, PublishOrder, Published},
+        sink::PublishSink,
+        stats::PublishStats,
+    },
     seek::Seeker,
     state::{
         lifecycle::{CloseReport, OpenShard},

@@ -19,8 +19,13 @@ use crate::{
     delivery::{Acker, Delivery},
     error::{KinesisError, service::FailureKind},
     kinesis::{Entry, Service},
-    outgoing::{Outgoing, PublishOrder, Published},
-    publish::{Publisher, error::PublishError, sink::PublishSink, to::PublishTo},
+    publishing::{
+        Publisher,
+        error::PublishError,
+        options::PublishTo,
+        record::{Outgoing, PublishOrder, Published},
+        sink::PublishSink,
+    },
     simulation::harness::{Ground, Logged, horizon, millis, names, next, seconds, take, within},
 };
 

@@ -5,7 +5,7 @@ use std::iter;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::{error::service::ServiceFailure, kinesis::Entry, outgoing::Outgoing, wire::aggregate::Format};
+use crate::{error::service::ServiceFailure, kinesis::Entry, publishing::record::Outgoing, wire::aggregate::Format};
 
 /// A record that was accepted. It is boxed from then on, since it moves through several collections.
 #[derive(Debug)]

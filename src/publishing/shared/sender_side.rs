@@ -7,23 +7,25 @@ use tokio::time::Instant;
 use super::{Desk, Kept};
 use crate::{
     kinesis::Service,
-    lanes::{Answer, Request, Settled},
-    publish::error::PublishError,
+    publishing::{
+        accumulator::{Answer, Request, Settled},
+        error::PublishError,
+    },
     util::mutex::lock,
 };
 
 /// What the courier is to do next.
-pub(in crate::publish) struct Round {
-    pub(in crate::publish) requests: Vec<Request>,
-    pub(in crate::publish) service: Option<Arc<dyn Service>>,
-    pub(in crate::publish) wake: Option<Instant>,
+pub(in crate::publishing) struct Round {
+    pub(in crate::publishing) requests: Vec<Request>,
+    pub(in crate::publishing) service: Option<Arc<dyn Service>>,
+    pub(in crate::publishing) wake: Option<Instant>,
     /// Nothing is left, and nothing will come.
-    pub(in crate::publish) is_done: bool,
+    pub(in crate::publishing) is_done: bool,
 }
 
 impl Desk {
     /// To the courier: what is to be done now, and when to look again.
-    pub(in crate::publish) fn round(&self) -> Round {
+    pub(in crate::publishing) fn round(&self) -> Round {
         let now = Instant::now();
         let mut state = lock(&self.state);
         state.lanes.pass(now);
@@ -44,7 +46,7 @@ impl Desk {
     }
 
     /// From the courier.
-    pub(in crate::publish) fn answered(&self, flight: u64, answer: Answer) {
+    pub(in crate::publishing) fn answered(&self, flight: u64, answer: Answer) {
         let mut state = lock(&self.state);
         state.lanes.answer(flight, answer, Instant::now());
         let settled = state.lanes.settled();
@@ -57,12 +59,12 @@ impl Desk {
     /// # Cancel safety
     ///
     /// Cancel safe: a call that nobody heard is kept.
-    pub(in crate::publish) async fn work(&self) {
+    pub(in crate::publishing) async fn work(&self) {
         self.work.notified().await;
     }
 
     /// The courier is gone: nothing that is open will be sent.
-    pub(in crate::publish) fn abandon(&self) {
+    pub(in crate::publishing) fn abandon(&self) {
         let mut state = lock(&self.state);
         state.is_over = true;
         state.lanes.abandon(&self.interrupted());

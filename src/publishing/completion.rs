@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::error::PublishError;
-use crate::{delivery::Acker, outgoing::Published};
+use crate::{delivery::Acker, publishing::record::Published};
 
 /// See the module.
 #[derive(Debug)]

@@ -11,20 +11,24 @@ use tokio::{
     time::Instant,
 };
 
-use super::{error::PublishError, prepared::Prepared, receipt::Receipt, stats::PublishStats, to::PublishTo};
+use super::{error::PublishError, prepared::Prepared, stats::PublishStats};
 use crate::{
     budget::{Budget, Forecast, Grant},
     connection::Connection,
     error::KinesisError,
     kinesis::Service,
-    lanes::Lanes,
-    outgoing::{Outgoing, Published},
+    publishing::{
+        accumulator::Lanes,
+        completion::Receipt,
+        options::PublishTo,
+        record::{Outgoing, Published},
+    },
     util::{mutex::lock, watched::Board},
 };
 
-mod back;
+mod sender_side;
 
-pub(super) use self::back::Round;
+pub(super) use crate::publishing::shared::sender_side::Round;
 
 /// See the module.
 pub(super) struct Desk {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::{error::KinesisError, outgoing::Outgoing};
+use crate::{error::KinesisError, publishing::record::Outgoing};
 
 /// A record that was not published, and why. It carries the record, so nothing is lost: keep it, or send it again.
 ///

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::error::PublishError;
-use crate::{outgoing::Outgoing, wire::envelope};
+use crate::{publishing::record::Outgoing, wire::envelope};
 
 /// What keeping a record costs beside its data and key, roughly.
 const OVERHEAD: usize = 256;

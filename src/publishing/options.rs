@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::{
     config::limits::{self, check_stream_name, within},
     error::KinesisError,
-    lanes::Rules,
-    outgoing::PublishOrder,
+    publishing::{accumulator::Rules, record::PublishOrder},
 };
 
 /// The least bytes that a sink may hold.

@@ -9,11 +9,16 @@ use std::{
 
 use futures::Sink;
 
-use super::{courier, desk::Desk, error::PublishError, prepared::Prepared, receipt::Receipt, stats::PublishStats};
+use super::{error::PublishError, prepared::Prepared, stats::PublishStats};
 use crate::{
     budget::Grant,
     delivery::Acker,
-    outgoing::{Outgoing, Published},
+    publishing::{
+        completion::Receipt,
+        record::{Outgoing, Published},
+        sender,
+        shared::Desk,
+    },
 };
 
 /// Publishes to one stream, many records a request. Made by [`Publisher::sink`](crate::Publisher::sink); clones share the
@@ -100,7 +105,7 @@ impl PublishSink {
     /// Starts the courier. Panics outside of a tokio runtime.
     pub(super) fn start(desk: Desk) -> Self {
         let desk = Arc::new(desk);
-        tokio::spawn(courier::run(Arc::clone(&desk)));
+        tokio::spawn(sender::run(Arc::clone(&desk)));
         Self::of(Arc::new(Handle(desk)))
     }
 

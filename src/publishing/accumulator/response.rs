@@ -11,7 +11,7 @@ use crate::{
         service::{FailureKind, ServiceFailure},
     },
     kinesis::Put,
-    outgoing::Published,
+    publishing::record::Published,
 };
 
 /// The answer of PutRecords: a result for each entry, in their order, or none at all.

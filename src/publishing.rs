@@ -4,24 +4,30 @@ use std::{fmt, sync::Arc};
 
 use futures::future::join;
 
-use self::{desk::Desk, error::PublishError, sink::PublishSink, to::PublishTo};
+use self::{error::PublishError, sink::PublishSink};
 use crate::{
     config::limits::check_stream_name,
     connection::Connection,
     error::KinesisError,
     kinesis::Entry,
-    outgoing::{Outgoing, Published},
+    publishing::{
+        options::PublishTo,
+        record::{Outgoing, Published},
+        shared::Desk,
+    },
     wire::envelope,
 };
 
-mod courier;
-mod desk;
+pub(crate) mod accumulator;
+mod completion;
 pub(crate) mod error;
+pub(crate) mod options;
 mod prepared;
-mod receipt;
+pub(crate) mod record;
+mod sender;
+mod shared;
 pub(crate) mod sink;
 pub(crate) mod stats;
-pub(crate) mod to;
 
 /// Publishes records over the connection of a broker. Cheap to clone, and can be taken from a broker before it is
 /// connected: it works as soon as that is.
@@ -116,7 +122,7 @@ impl Publisher {
             desk.close();
             answers
         };
-        let (answers, ()) = join(handing_in, courier::run(Arc::clone(&desk))).await;
+        let (answers, ()) = join(handing_in, sender::run(Arc::clone(&desk))).await;
         let mut results = Vec::with_capacity(answers.len());
         for answer in answers {
             results.push(match answer {

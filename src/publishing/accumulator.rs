@@ -27,23 +27,25 @@ use tokio::time::Instant;
 
 use crate::{
     error::KinesisError,
-    outgoing::{Outgoing, PublishOrder, Published},
+    publishing::{
+        accumulator::{
+            circuit::Gate,
+            entry::{Item, Parcel},
+        },
+        record::{Outgoing, PublishOrder, Published},
+    },
 };
 
-mod answer;
 mod backoff;
-mod gate;
-mod pack;
-mod parcel;
+mod circuit;
+mod entry;
+mod request;
+mod response;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::{answer::Answer, pack::Request};
-use self::{
-    backoff::Backoff,
-    gate::Gate,
-    parcel::{Item, Parcel},
-};
+use self::backoff::Backoff;
+pub(crate) use crate::publishing::accumulator::{request::Request, response::Answer};
 
 /// How records are sent. The setters of [`PublishTo`](crate::PublishTo) document each.
 #[derive(Clone, Debug, PartialEq, Eq)]

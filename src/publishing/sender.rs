@@ -8,10 +8,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::desk::{Desk, Round};
 use crate::{
     kinesis::Service,
-    lanes::{Answer, Request},
+    publishing::{
+        accumulator::{Answer, Request},
+        shared::{Desk, Round},
+    },
 };
 
 /// Sends what is handed in, until nothing is left and nothing will come. Dropped before that, or ended by a panic, it
