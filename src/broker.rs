@@ -12,10 +12,8 @@ use crate::{
     kinesis::SdkService,
     lease::{LeaseStore, MemoryLeaseStore},
     publishing::Publisher,
-    start,
     state::context::{Hub, Identity},
-    stream::KinesisStream,
-    subscription::Subscription,
+    subscription::{Subscription, descriptor::KinesisStream, start},
 };
 
 /// Where Kinesis is, who reads, and where leases are kept. Building one does no I/O; [`connect`](Self::connect) does.

@@ -110,11 +110,8 @@
 //!   default.
 
 mod aws;
-mod batch;
 mod broker;
 mod budget;
-mod by_key;
-mod close;
 mod config;
 mod connection;
 mod coordination;
@@ -123,16 +120,12 @@ mod delivery;
 mod error;
 mod kinesis;
 mod lease;
-mod monitor;
 pub mod prelude;
 mod publishing;
 mod reading;
-mod seek;
 #[cfg(test)]
 mod simulation;
-mod start;
 mod state;
-mod stream;
 mod subscription;
 mod types;
 mod util;
@@ -145,10 +138,7 @@ pub use crate::lease::EmbeddedLeaseStore;
 #[cfg(any(test, feature = "contract"))]
 pub use crate::lease::contract;
 pub use crate::{
-    batch::{Batch, Batches},
     broker::{ConnectedKinesisBroker, KinesisBroker},
-    by_key::{BufferBy, DeliveryStreamExt},
-    close::Closer,
     config::{
         position::{Checkpoint, KinesisPosition},
         settings::OnDrop,
@@ -159,7 +149,6 @@ pub use crate::{
         service::{Action, FailureKind, ServiceFailure, StoreError},
     },
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
-    monitor::StatsHandle,
     publishing::{
         Publisher,
         error::PublishError,
@@ -168,14 +157,21 @@ pub use crate::{
         sink::PublishSink,
         stats::PublishStats,
     },
-    seek::Seeker,
     state::{
         lifecycle::{CloseReport, OpenShard},
         stats::{ShardState, ShardStats, SubscriptionStats},
         tracker::Commit,
     },
-    stream::KinesisStream,
-    subscription::{Subscription, Tolerant},
+    subscription::{
+        Subscription, Tolerant,
+        batch::Batch,
+        batches::Batches,
+        buffer_by::{BufferBy, DeliveryStreamExt},
+        close::Closer,
+        descriptor::KinesisStream,
+        seek::Seeker,
+        stats_handle::StatsHandle,
+    },
     types::{
         id::{SequenceNumber, ShardId},
         record::{Headers, Record},

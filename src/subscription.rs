@@ -12,12 +12,9 @@ use futures::{Stream, StreamExt, stream::SelectAll};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    close::Closer,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::ServiceFailure},
-    monitor::StatsHandle,
     reading::read_ahead::Pages,
-    seek::Seeker,
     state::{
         context::Hub,
         events::{Due, Letter, Returned},
@@ -26,8 +23,20 @@ use crate::{
         shard::{HandOut, Ledger, Ledgers},
         stats::SubscriptionStats,
     },
+    subscription::{close::Closer, seek::Seeker, stats_handle::StatsHandle},
     util::timer::Alarm,
 };
+
+pub(crate) mod batch;
+pub(crate) mod batch_builder;
+pub(crate) mod batches;
+pub(crate) mod buffer_by;
+pub(crate) mod close;
+pub(crate) mod descriptor;
+pub(crate) mod key_queues;
+pub(crate) mod seek;
+pub(crate) mod start;
+pub(crate) mod stats_handle;
 
 type Item = Result<Delivery, KinesisError>;
 

@@ -8,31 +8,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The modules of the crate from the ground up, as ARCHITECTURE.md draws them.
+/// The folders of the crate, the lowest first, as ARCHITECTURE.md draws them. `simulation` holds tests alone.
 const ORDER: &[&str] = &[
     "util",
     "types",
     "error",
-    "config",
+    "budget",
     "wire",
+    "config",
+    "aws",
     "kinesis",
     "lease",
-    "budget",
     "state",
     "connection",
-    "reading",
     "dead_letters",
-    "coordination",
+    "reading",
     "delivery",
-    "by_key",
-    "close",
-    "monitor",
-    "seek",
-    "subscription",
-    "batch",
+    "coordination",
     "publishing",
-    "stream",
-    "start",
+    "subscription",
     "broker",
     "prelude",
 ];
@@ -83,6 +77,9 @@ fn every_module_imports_only_from_below_itself() {
     let mut upwards = Vec::new();
     for file in sources(&src).into_iter().filter(|file| !file.ends_with("lib.rs")) {
         let own = module(&file, &src);
+        if own == "simulation" {
+            continue;
+        }
         let own_rank = rank(&own).unwrap_or_else(|| panic!("{own} has no place in the order"));
         let above = imports(&fs::read_to_string(&file).unwrap());
         upwards.extend(

@@ -14,13 +14,11 @@ use super::{
     wire::Op,
 };
 use crate::{
-    batch::{Batch, Batches},
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, Instance, Logged, horizon, latest, millis, name, names, range, seconds, take},
     state::tracker::Commit,
-    stream::KinesisStream,
-    subscription::Subscription,
+    subscription::{Subscription, batch::Batch, batches::Batches, descriptor::KinesisStream},
 };
 
 const LONG: Duration = Duration::from_hours(1);

@@ -14,12 +14,11 @@ use tokio::{
 
 use super::{script::Rule, wire::Op};
 use crate::{
-    by_key::DeliveryStreamExt,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, millis, name, names, seconds, take, within},
     state::tracker::Commit,
-    subscription::Subscription,
+    subscription::{Subscription, buffer_by::DeliveryStreamExt},
     util::mutex::lock,
 };
 

@@ -23,8 +23,7 @@ use crate::{
     },
     simulation::harness::{Ground, Instance, error, horizon, item, millis, name, names, next, seconds, take, within},
     state::{stats::ShardStats, tracker::Commit},
-    stream::KinesisStream,
-    subscription::Subscription,
+    subscription::{Subscription, descriptor::KinesisStream},
     types::record::Headers,
     wire::envelope,
 };

@@ -18,9 +18,8 @@ use crate::{
     connection::Connection,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, latest, millis, next, seconds, take},
-    start,
     state::tracker::Commit,
-    subscription::Subscription,
+    subscription::{Subscription, start},
 };
 
 const HOUR: Duration = Duration::from_hours(1);

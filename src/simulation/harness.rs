@@ -21,10 +21,8 @@ use crate::{
     error::KinesisError,
     kinesis::Service,
     lease::{Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Take},
-    start,
     state::context::{Hub, Identity},
-    stream::KinesisStream,
-    subscription::Subscription,
+    subscription::{Subscription, descriptor::KinesisStream, start},
     util::mutex::lock,
 };
 

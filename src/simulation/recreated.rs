@@ -9,8 +9,7 @@ use crate::{
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
     state::tracker::Commit,
-    stream::KinesisStream,
-    subscription::Subscription,
+    subscription::{Subscription, descriptor::KinesisStream},
 };
 
 /// Takes so many records and settles them; what else comes is counted: new streams, lost checkpoints, and the rest.

@@ -8,7 +8,7 @@ use crate::{
     config::position::KinesisPosition,
     delivery::Delivery,
     simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
-    stream::KinesisStream,
+    subscription::descriptor::KinesisStream,
 };
 
 fn from_the_start() -> KinesisStream {

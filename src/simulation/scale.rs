@@ -8,8 +8,7 @@ use tokio::time::{Duration, Instant, sleep, timeout_at};
 use super::{table::Ask, wire::Op};
 use crate::{
     simulation::harness::{Ground, Instance, horizon, latest, millis, next, seconds},
-    stream::KinesisStream,
-    subscription::Subscription,
+    subscription::{Subscription, descriptor::KinesisStream},
 };
 
 /// The shards on one page of a listing.

@@ -21,7 +21,7 @@ use crate::{
     lease::Held,
     simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
     state::{stats::ShardState, tracker::Commit},
-    stream::KinesisStream,
+    subscription::descriptor::KinesisStream,
 };
 
 const EIGHT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];

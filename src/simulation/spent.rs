@@ -9,8 +9,6 @@ use super::{
     wire::Op,
 };
 use crate::{
-    batch::{Batch, Batches},
-    by_key::DeliveryStreamExt,
     config::position::KinesisPosition,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
@@ -19,8 +17,9 @@ use crate::{
         Ground, Instance, Logged, error, horizon, item, millis, name, names, next, seconds, take, within,
     },
     state::tracker::Commit,
-    stream::KinesisStream,
-    subscription::Subscription,
+    subscription::{
+        Subscription, batch::Batch, batches::Batches, buffer_by::DeliveryStreamExt, descriptor::KinesisStream,
+    },
     wire::envelope,
 };
 

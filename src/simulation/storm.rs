@@ -23,13 +23,13 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    close::Closer,
     simulation::{
         churn::River,
         harness::{Ground, Instance, horizon, millis, seconds},
         nemesis::trouble,
         oracle::{Counts, Watched, World},
     },
+    subscription::close::Closer,
     util::mutex::lock,
 };
 

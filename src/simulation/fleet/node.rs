@@ -13,18 +13,15 @@ use tokio::{
 
 use super::super::{wire::Wire, worker::Worker};
 use crate::{
-    close::Closer,
     kinesis::Service,
     lease::LeaseStore,
-    monitor::StatsHandle,
     simulation::network::Line,
-    start,
     state::{
         context::{Hub, Identity},
         lifecycle::CloseReport,
         stats::ShardState,
     },
-    stream::KinesisStream,
+    subscription::{close::Closer, descriptor::KinesisStream, start, stats_handle::StatsHandle},
     util::mutex::lock,
 };
 

@@ -13,11 +13,6 @@ use crate::{
     state::tracker::Commit,
 };
 
-mod batches;
-mod filling;
-
-pub use self::batches::Batches;
-
 /// Deliveries that were handed out together, and the duty to settle them. `T` is the payload of each, as with a
 /// [`Delivery`].
 ///
@@ -47,7 +42,7 @@ pub use self::batches::Batches;
 /// set, attempts are counted for each record, not for the batch.
 #[must_use = "a batch that is dropped comes again; commit or ack it"]
 pub struct Batch<T = Bytes> {
-    deliveries: Vec<Delivery<T>>,
+    pub(super) deliveries: Vec<Delivery<T>>,
 }
 
 impl<T> Batch<T> {

@@ -10,14 +10,14 @@ use std::{
 use futures::Stream;
 use tokio::time::Instant;
 
-use super::{
-    Batch,
-    filling::{Filling, Grouping},
-};
 use crate::{
     config::limits::{RECORDS_OF_A_READ, within},
     error::{ErrorClass, KinesisError},
-    subscription::{Subscription, Tolerance, Tolerant},
+    subscription::{
+        Subscription, Tolerance, Tolerant,
+        batch::Batch,
+        batch_builder::{Filling, Grouping},
+    },
     util::timer::Alarm,
 };
 

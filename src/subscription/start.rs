@@ -19,9 +19,8 @@ use crate::{
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::{Described, ServiceTime, StreamStatus},
-    seek::Seeker,
     state::{context::Hub, lifecycle::CloseReport, shard::Ledgers},
-    subscription::Subscription,
+    subscription::{Subscription, seek::Seeker},
     util::clock,
 };
 

@@ -4,8 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use super::Batch;
-use crate::delivery::Delivery;
+use crate::{delivery::Delivery, subscription::batch::Batch};
 
 /// Whether a batch may hold records of several shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,13 +14,11 @@ use futures::{
     stream::{FusedStream, FuturesUnordered},
 };
 
-use self::lanes::{End, Lanes};
 use crate::{
     delivery::Delivery,
     state::settlement::{Fate, Mark, Watch},
+    subscription::key_queues::{End, Lanes},
 };
-
-mod lanes;
 
 /// Deliveries that may wait behind others unless [`BufferBy::max_waiting`] says otherwise: a page of the default
 /// `read_limit`, so that while one key is busy the others of its page are found.
