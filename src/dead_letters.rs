@@ -27,7 +27,7 @@ use crate::{
     state::{
         context::{EndsTheSubscription, Hub},
         events::{Due, Returned},
-        shard::{Back, HandOut, Ledger, Ledgers},
+        shard::{Back, HandOut, Shard, Shards},
     },
 };
 
@@ -38,12 +38,12 @@ mod record;
 const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A write that came back: of which record, of which shard, when it was sent, and what came of it.
-type Answer = (Arc<Ledger>, Returned, Instant, Result<(), ServiceFailure>);
+type Answer = (Arc<Shard>, Returned, Instant, Result<(), ServiceFailure>);
 
 /// See the module.
 struct DeadLetters {
     hub: Arc<Hub>,
-    ledgers: Arc<Ledgers>,
+    shards: Arc<Shards>,
     /// The stream to which they go.
     to: Arc<str>,
     writes: FuturesUnordered<BoxFuture<'static, Answer>>,
@@ -51,11 +51,11 @@ struct DeadLetters {
 }
 
 /// Starts the task, if there is a stream for dead letters. It ends with the life of the subscription.
-pub(crate) fn start(hub: &Arc<Hub>, ledgers: &Arc<Ledgers>) {
+pub(crate) fn start(hub: &Arc<Hub>, shards: &Arc<Shards>) {
     let Some(to) = hub.settings.retries.dead_letter.clone() else { return };
     let task = DeadLetters {
         hub: Arc::clone(hub),
-        ledgers: Arc::clone(ledgers),
+        shards: Arc::clone(shards),
         to,
         writes: FuturesUnordered::new(),
         gate: Gate::default(),
@@ -85,9 +85,9 @@ impl DeadLetters {
         let mut in_doubt = Vec::new();
         while self.writes.len() < self.gate.width(now) {
             let Some(spent) = self.hub.outbox.take() else { break };
-            let ledger = self.ledgers.get(&spent.shard);
-            match ledger.map(|ledger| (ledger.take_up(spent.ticket, now), ledger)) {
-                Some((HandOut::Out(..), ledger)) => self.write(ledger, spent, now),
+            let shard = self.shards.get(&spent.shard);
+            match shard.map(|shard| (shard.take_up(spent.ticket, now), shard)) {
+                Some((HandOut::Out(..), shard)) => self.write(shard, spent, now),
                 Some((HandOut::NotNow, _)) => in_doubt.push(spent),
                 Some((HandOut::Over, _)) | None => self.hub.letter_done(),
             }
@@ -101,53 +101,53 @@ impl DeadLetters {
         gate.or(doubt)
     }
 
-    fn write(&self, ledger: Arc<Ledger>, spent: Returned, now: Instant) {
+    fn write(&self, shard: Arc<Shard>, spent: Returned, now: Instant) {
         let (hub, to) = (Arc::clone(&self.hub), Arc::clone(&self.to));
         self.writes.push(
             async move {
                 let written = put(&hub, &to, &spent).await;
-                (ledger, spent, now, written)
+                (shard, spent, now, written)
             }
             .boxed(),
         );
     }
 
     /// Enters what came of a write.
-    fn settle(&mut self, (ledger, spent, sent_at, answer): Answer) {
+    fn settle(&mut self, (shard, spent, sent_at, answer): Answer) {
         match answer {
             Ok(()) => {
                 self.gate.passed();
-                self.written(&ledger, spent);
+                self.written(&shard, spent);
             }
-            Err(failure) if failure.kind() == FailureKind::Rejected => self.refused(&ledger, spent, failure),
+            Err(failure) if failure.kind() == FailureKind::Rejected => self.refused(&shard, spent, failure),
             Err(failure) => {
                 self.gate.failed(failure.kind(), sent_at, Instant::now());
-                self.unwritten(&ledger, spent, failure);
+                self.unwritten(&shard, spent, failure);
             }
         }
         self.hub.letter_done();
     }
 
-    fn written(&self, ledger: &Ledger, spent: Returned) {
+    fn written(&self, shard: &Shard, spent: Returned) {
         tracing::info!(
-            stream = %self.hub.stream, shard = %spent.shard, sequence_number = %spent.record.sequence_number,
+            stream = %self.hub.stream, shard_id = %spent.shard, sequence_number = %spent.record.sequence_number,
             attempts = spent.attempts, reason = %spent.reason, dead_letter = %self.to,
             "the attempts of a record are spent: it was written to the dead-letter stream"
         );
-        ledger.count(|counts| counts.dead_letters += 1);
-        ledger.settle_spent(spent.ticket, spent.tag);
+        shard.count(|counts| counts.dead_letters += 1);
+        shard.settle_spent(spent.ticket, spent.tag);
     }
 
     /// The service will never take it: it becomes an item.
-    fn refused(&self, ledger: &Ledger, spent: Returned, failure: ServiceFailure) {
-        ledger.put_down(spent, |spent| {
+    fn refused(&self, shard: &Shard, spent: Returned, failure: ServiceFailure) {
+        shard.put_down(spent, |spent| {
             self.hub.inbox.due(Due::Spent(spent, Some(failure)), Instant::now());
             Next::Error
         });
     }
 
     /// It is tried again after all others.
-    fn unwritten(&self, ledger: &Ledger, spent: Returned, source: ServiceFailure) {
+    fn unwritten(&self, shard: &Shard, spent: Returned, source: ServiceFailure) {
         let error = KinesisError::DeadLetter {
             stream: Arc::clone(&self.hub.stream),
             shard: spent.shard.clone(),
@@ -155,13 +155,13 @@ impl DeadLetters {
             dead_letter: Arc::clone(&self.to),
             source,
         };
-        let back = ledger.put_down(spent, |spent| {
+        let back = shard.put_down(spent, |spent| {
             self.hub.outbox.keep(spent);
             Next::DeadLetter
         });
         if back != Back::Over {
             tracing::warn!(%error, "a dead letter was not written");
-            ledger.report(error);
+            shard.report(error);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     state::{
         events::Returned,
         settlement::{Mark, Spot, Tag, Watch},
-        shard::{Back, Ledger},
+        shard::{Back, Shard},
         tracker::{Commit, Ticket},
     },
     types::{
@@ -89,7 +89,7 @@ pub struct Acker {
 
 /// A record in somebody's hands, and what it takes to settle it. It is boxed, since a delivery moves at every step of a pipeline.
 struct Open {
-    ledger: Arc<Ledger>,
+    shard: Arc<Shard>,
     ticket: Ticket,
     epoch: u64,
     attempts: u32,
@@ -103,19 +103,19 @@ struct Open {
 }
 
 impl Delivery {
-    pub(crate) fn new(ledger: Arc<Ledger>, ticket: Ticket, epoch: u64, record: Kept, attempts: u32) -> Self {
-        let open = Open { ledger, ticket, epoch, attempts, again: false, record, settled: false, tag: None };
+    pub(crate) fn new(shard: Arc<Shard>, ticket: Ticket, epoch: u64, record: Kept, attempts: u32) -> Self {
+        let open = Open { shard, ticket, epoch, attempts, again: false, record, settled: false, tag: None };
         let acker = Acker { open: Box::new(open) };
         Self { payload: Payload::KEPT, acker }
     }
 
     /// A record that goes out once more.
-    pub(crate) fn again(ledger: Arc<Ledger>, epoch: u64, returned: Returned) -> Self {
+    pub(crate) fn again(shard: Arc<Shard>, epoch: u64, returned: Returned) -> Self {
         let Returned { ticket, record, attempts, tag, .. } = returned;
         if let Some(tag) = &tag {
             tag.again();
         }
-        let mut delivery = Self::new(ledger, ticket, epoch, record, attempts.saturating_add(1));
+        let mut delivery = Self::new(shard, ticket, epoch, record, attempts.saturating_add(1));
         (delivery.acker.open.again, delivery.acker.open.tag) = (true, tag);
         delivery
     }
@@ -139,12 +139,12 @@ impl<T> Delivery<T> {
 
     /// The name of the stream.
     pub fn stream(&self) -> &str {
-        &self.acker.open.ledger.hub.stream
+        &self.acker.open.shard.hub.stream
     }
 
     /// The shard.
     pub fn shard(&self) -> &ShardId {
-        &self.acker.open.ledger.shard
+        &self.acker.open.shard.id
     }
 
     /// The place of the record in its shard.
@@ -181,7 +181,7 @@ impl<T> Delivery<T> {
 
     /// Whether the other one is of the same shard.
     pub(crate) fn shares_shard<U>(&self, other: &Delivery<U>) -> bool {
-        Arc::ptr_eq(&self.acker.open.ledger, &other.acker.open.ledger)
+        Arc::ptr_eq(&self.acker.open.shard, &other.acker.open.shard)
     }
 
     /// Whether the other one is of the same shard and the same opening of it, so that both count or neither does.
@@ -282,8 +282,8 @@ impl<T> Delivery<T> {
             payload: payload.take(&acker.open.record.payload),
             headers: acker.open.record.headers.clone(),
             partition_key: acker.open.record.partition_key.clone(),
-            stream: Arc::clone(&acker.open.ledger.hub.stream),
-            shard: acker.open.ledger.shard.clone(),
+            stream: Arc::clone(&acker.open.shard.hub.stream),
+            shard: acker.open.shard.id.clone(),
             sequence_number: acker.open.record.sequence_number.clone(),
             arrived_at: acker.open.record.arrived_at,
         };
@@ -292,7 +292,7 @@ impl<T> Delivery<T> {
 
     /// Which record it is.
     pub(crate) fn spot(&self) -> Spot {
-        Spot { book: Arc::as_ptr(&self.acker.open.ledger).addr(), ticket: self.acker.open.ticket }
+        Spot { book: Arc::as_ptr(&self.acker.open.shard).addr(), ticket: self.acker.open.ticket }
     }
 
     /// Whether it was handed out before.
@@ -308,7 +308,7 @@ impl<T> Delivery<T> {
 
     /// Whether the opening of its shard goes on, so that settling it would change something.
     pub(crate) fn counts(&self) -> bool {
-        self.acker.open.ledger.counts(self.acker.open.ticket)
+        self.acker.open.shard.counts(self.acker.open.ticket)
     }
 
     /// Ties a tag to it, for a watch that wants to know what becomes of the record. A record that comes again still has the
@@ -323,7 +323,7 @@ impl Acker {
     /// As [`Delivery::lease`].
     #[must_use]
     pub fn lease(&self) -> LeaseToken {
-        LeaseToken::new(Arc::clone(&self.open.ledger), self.open.epoch)
+        LeaseToken::new(Arc::clone(&self.open.shard), self.open.epoch)
     }
 
     /// As [`Delivery::commit`].
@@ -336,9 +336,9 @@ impl Acker {
     ///
     /// As [`Delivery::commit`].
     pub async fn commit(mut self) -> Result<Commit, KinesisError> {
-        let committing = self.open.ledger.commit(&[self.open.ticket]);
+        let committing = self.open.shard.commit(&[self.open.ticket]);
         self.note_settled();
-        committing.outcome(&self.open.ledger).await
+        committing.outcome(&self.open.shard).await
     }
 
     /// As [`Delivery::ack`].
@@ -357,11 +357,11 @@ impl Acker {
     }
 
     fn settle(&mut self) {
-        self.open.ledger.ack(&[self.open.ticket]);
+        self.open.shard.ack(&[self.open.ticket]);
         self.note_settled();
     }
 
-    /// Notes that the ledger knows.
+    /// Notes that the shard knows.
     fn note_settled(&mut self) {
         self.open.settled = true;
         if let Some(tag) = self.open.tag.take() {
@@ -378,9 +378,9 @@ impl Acker {
         if let Some(tag) = &self.open.tag {
             tag.back();
         }
-        self.open.ledger.give_back(Returned {
+        self.open.shard.give_back(Returned {
             ticket: self.open.ticket,
-            shard: self.open.ledger.shard.clone(),
+            shard: self.open.shard.id.clone(),
             record: self.open.record.clone(),
             attempts,
             reason,
@@ -394,7 +394,7 @@ impl Drop for Acker {
         if self.open.settled {
             return;
         }
-        let hub = Arc::clone(&self.open.ledger.hub);
+        let hub = Arc::clone(&self.open.shard.hub);
         let reason = if thread::panicking() { Reason::Panicked } else { Reason::Dropped };
         if hub.settings.on_drop == OnDrop::Ack && reason == Reason::Dropped && !hub.life.is_gone() {
             self.settle();
@@ -407,7 +407,7 @@ impl Drop for Acker {
             Back::Over => return,
         };
         if hub.life.is_running() {
-            hub.warn_of_drop(&self.open.ledger.shard, becomes);
+            hub.warn_of_drop(&self.open.shard.id, becomes);
         }
     }
 }
@@ -427,8 +427,8 @@ impl<T: fmt::Debug> fmt::Debug for Delivery<T> {
 impl fmt::Debug for Acker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acker")
-            .field("stream", &self.open.ledger.hub.stream)
-            .field("shard", &self.open.ledger.shard)
+            .field("stream", &self.open.shard.hub.stream)
+            .field("shard", &self.open.shard.id)
             .field("sequence_number", &self.open.record.sequence_number)
             .field("epoch", &self.open.epoch)
             .field("attempt", &self.open.attempts)

@@ -20,7 +20,7 @@ use crate::{
         events::{Due, Letter, Returned},
         lifecycle::CloseReport,
         page::{Entry, Page},
-        shard::{HandOut, Ledger, Ledgers},
+        shard::{HandOut, Shard, Shards},
         stats::SubscriptionStats,
     },
     subscription::{close::Closer, seek::Seeker, stats_handle::StatsHandle},
@@ -69,13 +69,13 @@ type Item = Result<Delivery, KinesisError>;
 #[must_use = "streams do nothing unless polled"]
 pub struct Subscription {
     hub: Arc<Hub>,
-    ledgers: Arc<Ledgers>,
+    shards: Arc<Shards>,
     seeker: Seeker,
     /// New shards, from the coordinator.
     opened: mpsc::UnboundedReceiver<Pages>,
-    shards: SelectAll<Pages>,
+    pages: SelectAll<Pages>,
     /// The page whose records are being handed out.
-    current: Option<(Arc<Ledger>, Page)>,
+    current: Option<(Arc<Shard>, Page)>,
     /// When to look into the inbox again, and what wakes us then.
     look_at: Option<Instant>,
     alarm: Alarm,
@@ -84,16 +84,16 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) fn new(
         hub: Arc<Hub>,
-        ledgers: Arc<Ledgers>,
+        shards: Arc<Shards>,
         opened: mpsc::UnboundedReceiver<Pages>,
         seeker: Seeker,
     ) -> Self {
         Self {
             hub,
-            ledgers,
+            shards,
             seeker,
             opened,
-            shards: SelectAll::new(),
+            pages: SelectAll::new(),
             current: None,
             look_at: None,
             alarm: Alarm::default(),
@@ -115,7 +115,7 @@ impl Subscription {
     /// Reaches [`stats`](Self::stats) from inside a pipeline.
     #[must_use]
     pub fn stats_handle(&self) -> StatsHandle {
-        StatsHandle::new(Arc::clone(&self.hub), Arc::clone(&self.ledgers))
+        StatsHandle::new(Arc::clone(&self.hub), Arc::clone(&self.shards))
     }
 
     /// A handle that moves the subscription to another position while it runs.
@@ -162,7 +162,7 @@ impl Subscription {
                 self.current = Some(page);
                 continue;
             }
-            if self.shards.is_empty() && self.hub.is_finished() {
+            if self.pages.is_empty() && self.hub.is_finished() {
                 self.hub.wind_down(self.hub.settings.drain_timeout);
                 continue;
             }
@@ -195,7 +195,7 @@ impl Subscription {
                 }
                 Letter::End => {
                     self.current = None;
-                    self.shards.clear();
+                    self.pages.clear();
                     return Poll::Ready(None);
                 }
             }
@@ -206,16 +206,16 @@ impl Subscription {
 
     /// A record whose moment has come, unless it no longer counts or has to wait.
     fn bring(&self, due: Due, now: Instant) -> Option<Item> {
-        let ledger = self.ledgers.get(&due.record().shard)?;
+        let shard = self.shards.get(&due.record().shard)?;
         let out = match &due {
-            Due::Again(returned) => ledger.hand_out_again(returned.ticket, now),
-            Due::Spent(spent, _) => ledger.take_up(spent.ticket, now),
+            Due::Again(returned) => shard.hand_out_again(returned.ticket, now),
+            Due::Spent(spent, _) => shard.take_up(spent.ticket, now),
         };
         match (out, due) {
-            (HandOut::Out(_, epoch), Due::Again(returned)) => Some(Ok(Delivery::again(ledger, epoch, returned))),
-            (HandOut::Out(..), Due::Spent(spent, source)) => Some(Err(self.give_up(&ledger, spent, source))),
+            (HandOut::Out(_, epoch), Due::Again(returned)) => Some(Ok(Delivery::again(shard, epoch, returned))),
+            (HandOut::Out(..), Due::Spent(spent, source)) => Some(Err(self.give_up(&shard, spent, source))),
             (HandOut::NotNow, due) => {
-                ledger.keep_for_later(due, now);
+                shard.keep_for_later(due, now);
                 None
             }
             (HandOut::Over, _) => None,
@@ -223,49 +223,49 @@ impl Subscription {
     }
 
     /// Settles a record whose attempts are spent, as the error that hands it out.
-    fn give_up(&self, ledger: &Ledger, spent: Returned, source: Option<ServiceFailure>) -> KinesisError {
-        let Returned { ticket, shard, record, attempts, reason, tag } = spent;
-        ledger.settle_spent(ticket, tag);
-        let record = Arc::new(record.into_record(Arc::clone(&self.hub.stream), shard));
+    fn give_up(&self, shard: &Shard, spent: Returned, source: Option<ServiceFailure>) -> KinesisError {
+        let Returned { ticket, shard: shard_id, record, attempts, reason, tag } = spent;
+        shard.settle_spent(ticket, tag);
+        let record = Arc::new(record.into_record(Arc::clone(&self.hub.stream), shard_id));
         KinesisError::AttemptsSpent { record, attempts, reason: reason.to_string().into(), source }
     }
 
     /// The next record of the current page. Pending if there is none, or none may go out now.
     fn poll_record(&mut self, now: Instant) -> Poll<Option<Item>> {
-        let Some((ledger, page)) = &mut self.current else { return Poll::Pending };
+        let Some((shard, page)) = &mut self.current else { return Poll::Pending };
         let number = page.peek();
-        let out = number.as_ref().map_or(HandOut::Over, |number| ledger.hand_out(page.generation(), number, now));
+        let out = number.as_ref().map_or(HandOut::Over, |number| shard.hand_out(page.generation(), number, now));
         let HandOut::Out(ticket, epoch) = out else {
-            if let Some((ledger, page)) = self.current.take()
+            if let Some((shard, page)) = self.current.take()
                 && out == HandOut::NotNow
             {
-                ledger.set_aside(page);
+                shard.set_aside(page);
             }
             return Poll::Pending;
         };
         let Some(entry) = number.and_then(|number| page.take(number)) else { return Poll::Pending };
-        let ledger = Arc::clone(ledger);
+        let shard = Arc::clone(shard);
         if page.is_empty() {
             self.current = None;
         }
         match entry {
-            Entry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(ledger, ticket, epoch, record, 1)))),
+            Entry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(shard, ticket, epoch, record, 1)))),
             Entry::Aggregated { sequence_number, partition_key, data } => {
-                ledger.ack(&[ticket]);
-                let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
+                shard.ack(&[ticket]);
+                let (stream, shard_id) = (Arc::clone(&self.hub.stream), shard.id.clone());
                 let partition_key = partition_key.map(Arc::from);
-                let error = KinesisError::AggregatedRecord { stream, shard, sequence_number, partition_key, data };
+                let error = KinesisError::AggregatedRecord { stream, shard: shard_id, sequence_number, partition_key, data };
                 Poll::Ready(Some(Err(error)))
             }
         }
     }
 
     /// The next page of whichever shard has one.
-    fn poll_page(&mut self, cx: &mut Context<'_>) -> Poll<(Arc<Ledger>, Page)> {
+    fn poll_page(&mut self, cx: &mut Context<'_>) -> Poll<(Arc<Shard>, Page)> {
         while let Poll::Ready(Some(pages)) = self.opened.poll_recv(cx) {
-            self.shards.push(pages);
+            self.pages.push(pages);
         }
-        match self.shards.poll_next_unpin(cx) {
+        match self.pages.poll_next_unpin(cx) {
             Poll::Ready(Some(page)) => Poll::Ready(page),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }

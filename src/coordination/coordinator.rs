@@ -42,7 +42,7 @@ use crate::{
     reading::{read_ahead::Pages, reader::since},
     state::{
         context::{EndsTheSubscription, Hub},
-        shard::Ledgers,
+        shard::Shards,
     },
     types::id::ShardId,
     util::mutex::lock,
@@ -77,7 +77,7 @@ pub(crate) struct Beginning {
 /// See the module.
 struct Coordinator {
     hub: Arc<Hub>,
-    ledgers: Arc<Ledgers>,
+    shards: Arc<Shards>,
     opened: mpsc::UnboundedSender<Pages>,
     seeks: mpsc::UnboundedReceiver<Seek>,
     beginning: Beginning,
@@ -122,7 +122,7 @@ struct Coordinator {
 /// Starts the coordinator. `ready` is told when the first pass is done.
 pub(crate) fn start(
     hub: Arc<Hub>,
-    ledgers: Arc<Ledgers>,
+    shards: Arc<Shards>,
     beginning: Beginning,
     (opened, seeks): (mpsc::UnboundedSender<Pages>, mpsc::UnboundedReceiver<Seek>),
     ready: oneshot::Sender<()>,
@@ -131,7 +131,7 @@ pub(crate) fn start(
     let coordinator = Coordinator {
         plan: hub.settings.plan.clone(),
         hub,
-        ledgers,
+        shards,
         opened,
         seeks,
         beginning,
@@ -214,8 +214,8 @@ impl Coordinator {
 
     /// Takes note of the shards that the last pages of their parents named.
     fn announce(&mut self) {
-        for ledger in self.ledgers.all() {
-            self.catalogue.announce(&ledger.children(), Instant::now());
+        for shard in self.shards.all() {
+            self.catalogue.announce(&shard.children(), Instant::now());
         }
     }
 
@@ -280,7 +280,7 @@ impl Coordinator {
         let mut claims = lock(&self.claims);
         claims.look(rows, me);
         let in_my_name = || rows.iter().filter(|row| row.owner.as_ref() == Some(me));
-        let is_held = |shard| self.ledgers.get(shard).is_some_and(|ledger| ledger.is_held());
+        let is_held = |shard_id| self.shards.get(shard_id).is_some_and(|shard| shard.is_held());
         if let Some(row) = in_my_name().find(|row| claims.is_overtaken(row) && is_held(&row.key.shard)) {
             return Some(row);
         }

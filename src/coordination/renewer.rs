@@ -24,18 +24,18 @@ use crate::{
     state::{
         context::Hub,
         lifecycle::CloseReport,
-        shard::{Duty, Errand, GRAIN, Ledger, Ledgers},
+        shard::{Duty, Errand, GRAIN, Shard, Shards},
     },
     types::id::ShardId,
 };
 
 /// An errand that came back: what the store said, to whom, and when it was sent.
-type Back = (Arc<Ledger>, Errand, Instant, Result<Write, StoreError>);
+type Back = (Arc<Shard>, Errand, Instant, Result<Write, StoreError>);
 
 /// See the module.
 pub(crate) struct Keeper {
     hub: Arc<Hub>,
-    ledgers: Arc<Ledgers>,
+    shards: Arc<Shards>,
     errands: FuturesUnordered<BoxFuture<'static, Back>>,
     /// When to look at single shards, apart from the rounds.
     looks: Looks,
@@ -43,10 +43,10 @@ pub(crate) struct Keeper {
 }
 
 /// Starts the keeper. It ends the subscription's life once `coordinator` has ended and every lease is released.
-pub(crate) fn start(hub: Arc<Hub>, ledgers: Arc<Ledgers>, coordinator: JoinHandle<()>) {
+pub(crate) fn start(hub: Arc<Hub>, shards: Arc<Shards>, coordinator: JoinHandle<()>) {
     let keeper = Keeper {
         hub,
-        ledgers,
+        shards,
         errands: FuturesUnordered::new(),
         looks: Looks::default(),
         report: CloseReport::default(),
@@ -57,7 +57,7 @@ pub(crate) fn start(hub: Arc<Hub>, ledgers: Arc<Ledgers>, coordinator: JoinHandl
 impl Keeper {
     async fn run(mut self, coordinator: JoinHandle<()>) {
         let hub = Arc::clone(&self.hub);
-        let _ends = EndsTheLife { hub: Arc::clone(&hub), ledgers: Arc::clone(&self.ledgers) };
+        let _ends = EndsTheLife { hub: Arc::clone(&hub), shards: Arc::clone(&self.shards) };
         let until = select! {
             biased;
             until = hub.life.closing() => until,
@@ -72,7 +72,7 @@ impl Keeper {
         }
         self.leave(until);
         let last_try = until.max(Instant::now()) + hub.settings.lease_ttl;
-        let all_are_released = |ledgers: &Ledgers| !ledgers.all().iter().any(|ledger| ledger.is_held());
+        let all_are_released = |shards: &Shards| !shards.all().iter().any(|shard| shard.is_held());
         select! {
             biased;
             () = self.keep(all_are_released) => {}
@@ -83,18 +83,18 @@ impl Keeper {
 
     /// Stops reading every shard; what is in the user's hands may be settled until then.
     fn leave(&self, until: Instant) {
-        for ledger in self.ledgers.all() {
-            ledger.leave(until);
+        for shard in self.shards.all() {
+            shard.leave(until);
         }
     }
 
     /// Does what is due, until nothing is any more.
-    async fn keep(&mut self, done: impl Fn(&Ledgers) -> bool) {
+    async fn keep(&mut self, done: impl Fn(&Shards) -> bool) {
         let hub = Arc::clone(&self.hub);
         let mut rounds = interval(hub.settings.round());
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whoever has an errand under way is not done. That spares looking at every shard after each of them.
-        while !(self.errands.is_empty() && done(&self.ledgers)) {
+        while !(self.errands.is_empty() && done(&self.shards)) {
             select! {
                 biased;
                 // Before the errands, which a busy user could keep coming for ever: renewals hang on the rounds.
@@ -108,18 +108,18 @@ impl Keeper {
 
     /// Looks at the shards that rang.
     fn visit(&mut self, shards: &BTreeSet<ShardId>) {
-        for shard in shards {
-            if let Some(ledger) = self.ledgers.get(shard) {
-                self.send(&ledger);
+        for shard_id in shards {
+            if let Some(shard) = self.shards.get(shard_id) {
+                self.send(&shard);
             }
         }
     }
 
     /// Looks at the shards for which it is time, or nearly so.
     fn look(&mut self) {
-        for shard in self.looks.take_due(Instant::now() + GRAIN) {
-            if let Some(ledger) = self.ledgers.get(&shard) {
-                self.send(&ledger);
+        for shard_id in self.looks.take_due(Instant::now() + GRAIN) {
+            if let Some(shard) = self.shards.get(&shard_id) {
+                self.send(&shard);
             }
         }
     }
@@ -127,95 +127,95 @@ impl Keeper {
     /// Looks at every shard: at what was settled without a word, and at leases that are new.
     fn round(&mut self) {
         let now = Instant::now();
-        for ledger in self.ledgers.all() {
-            ledger.warn_if_full(now);
-            self.send(&ledger);
+        for shard in self.shards.all() {
+            shard.warn_if_full(now);
+            self.send(&shard);
         }
     }
 
     /// Sends the errand that is due for this shard, if there is one.
-    fn send(&mut self, ledger: &Arc<Ledger>) {
+    fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
-        let Some(errand) = ledger.errand(now) else {
-            return self.looks.set(&ledger.shard, ledger.look_again_at());
+        let Some(errand) = shard.errand(now) else {
+            return self.looks.set(&shard.id, shard.look_again_at());
         };
-        self.looks.set(&ledger.shard, None);
-        let (hub, ledger) = (Arc::clone(&self.hub), Arc::clone(ledger));
+        self.looks.set(&shard.id, None);
+        let (hub, shard) = (Arc::clone(&self.hub), Arc::clone(shard));
         self.errands.push(
             async move {
                 let answer = run(&hub, &errand).await;
-                (ledger, errand, now, answer)
+                (shard, errand, now, answer)
             }
             .boxed(),
         );
     }
 
     /// Enters what came of an errand, and sends the next one.
-    fn settle(&mut self, (ledger, errand, sent_at, answer): Back) {
+    fn settle(&mut self, (shard, errand, sent_at, answer): Back) {
         match answer {
-            Ok(Write::Applied(())) => self.applied(&ledger, &errand, sent_at),
-            Ok(Write::Refused(row)) => self.refused(&ledger, &errand, row),
+            Ok(Write::Applied(())) => self.applied(&shard, &errand, sent_at),
+            Ok(Write::Refused(row)) => self.refused(&shard, &errand, row),
             Err(error) => {
-                if ledger.failed(&errand, &error, Instant::now()) {
+                if shard.failed(&errand, &error, Instant::now()) {
                     tracing::warn!(
-                        stream = %self.hub.stream, shard = %ledger.shard, epoch = errand.held.epoch, %error,
+                        stream = %self.hub.stream, shard_id = %shard.id, epoch = errand.held.epoch, %error,
                         "the lease store failed while {}", errand.duty.doing()
                     );
-                    ledger.report_store(errand.duty.doing(), error);
+                    shard.report_store(errand.duty.doing(), error);
                 }
             }
         }
-        self.send(&ledger);
+        self.send(&shard);
     }
 
-    fn applied(&mut self, ledger: &Ledger, errand: &Errand, sent_at: Instant) {
-        if !ledger.applied(errand, sent_at) {
+    fn applied(&mut self, shard: &Shard, errand: &Errand, sent_at: Instant) {
+        if !shard.applied(errand, sent_at) {
             return;
         }
         if errand.duty.ends_shard() {
-            tracing::info!(stream = %self.hub.stream, shard = %ledger.shard, epoch = errand.held.epoch, "the shard is read to its end");
+            tracing::info!(stream = %self.hub.stream, shard_id = %shard.id, epoch = errand.held.epoch, "the shard_id is read to its end");
             self.hub.agenda.notify_one();
         }
         if errand.duty == Duty::Release {
-            self.close(ledger);
+            self.close(shard);
         }
     }
 
     /// The lease is no longer ours.
-    fn refused(&mut self, ledger: &Ledger, errand: &Errand, row: Option<Lease>) {
-        if !ledger.holds(&errand.held) {
+    fn refused(&mut self, shard: &Shard, errand: &Errand, row: Option<Lease>) {
+        if !shard.holds(&errand.held) {
             return;
         }
-        self.close(ledger);
+        self.close(shard);
         if errand.duty == Duty::Release {
             return;
         }
-        let (stream, shard) = (Arc::clone(&self.hub.stream), ledger.shard.clone());
+        let (stream, shard_id) = (Arc::clone(&self.hub.stream), shard.id.clone());
         let owner = row.as_ref().and_then(|row| row.owner.clone());
         match row {
             Some(Lease { owner: Some(owner), epoch, .. })
                 if owner == errand.held.owner && epoch > errand.held.epoch =>
             {
-                self.hub.fail(KinesisError::DuplicateOwner { stream, shard, owner, epoch });
+                self.hub.fail(KinesisError::DuplicateOwner { stream, shard: shard_id, owner, epoch });
             }
             _ => {
-                let lost = KinesisError::LeaseLost { stream, shard, epoch: errand.held.epoch, owner };
+                let lost = KinesisError::LeaseLost { stream, shard: shard_id, epoch: errand.held.epoch, owner };
                 tracing::warn!(error = %lost, "a lease is lost");
-                ledger.report(lost);
+                shard.report(lost);
             }
         }
     }
 
     /// Closes the books of a shard, noting what is open while the subscription winds down.
-    fn close(&mut self, ledger: &Ledger) {
-        self.report.open.extend(ledger.open_deliveries().filter(|_| !self.hub.life.is_running()));
-        ledger.retire();
+    fn close(&mut self, shard: &Shard) {
+        self.report.open.extend(shard.open_deliveries().filter(|_| !self.hub.life.is_running()));
+        shard.retire();
     }
 
     fn finish(mut self) {
-        for ledger in self.ledgers.all().into_iter().filter(|ledger| ledger.is_held()) {
-            self.report.unsaved.push(ledger.shard.clone());
-            self.close(&ledger);
+        for shard in self.shards.all().into_iter().filter(|shard| shard.is_held()) {
+            self.report.unsaved.push(shard.id.clone());
+            self.close(&shard);
         }
         self.hub.inbox.end();
         self.hub.life.finish(self.report);
@@ -226,7 +226,7 @@ impl Keeper {
 /// leave nobody waiting.
 struct EndsTheLife {
     hub: Arc<Hub>,
-    ledgers: Arc<Ledgers>,
+    shards: Arc<Shards>,
 }
 
 impl Drop for EndsTheLife {
@@ -235,12 +235,12 @@ impl Drop for EndsTheLife {
             return;
         }
         self.hub.interrupted();
-        let held = self.ledgers.all().into_iter().filter(|ledger| ledger.is_held());
+        let held = self.shards.all().into_iter().filter(|shard| shard.is_held());
         let mut report = CloseReport::default();
-        for ledger in held {
-            report.open.extend(ledger.open_deliveries());
-            report.unsaved.push(ledger.shard.clone());
-            ledger.retire();
+        for shard in held {
+            report.open.extend(shard.open_deliveries());
+            report.unsaved.push(shard.id.clone());
+            shard.retire();
         }
         self.hub.inbox.end();
         self.hub.life.finish(report);

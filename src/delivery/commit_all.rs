@@ -8,7 +8,7 @@ use super::Acker;
 use crate::{
     error::KinesisError,
     state::{
-        shard::{Committing, Ledger},
+        shard::{Committing, Shard},
         tracker::{Commit, Ticket},
     },
 };
@@ -38,42 +38,42 @@ use crate::{
 ///
 /// Once it was polled all are settled, as with [`Delivery::commit`](crate::Delivery::commit).
 pub async fn commit_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) -> Result<Commit, KinesisError> {
-    let committing = settle(deliveries, |ledger, tickets| {
-        let committing = ledger.commit(tickets);
-        (ledger, committing)
+    let committing = settle(deliveries, |shard, tickets| {
+        let committing = shard.commit(tickets);
+        (shard, committing)
     });
-    let outcome = |(ledger, committing): (Arc<Ledger>, Committing)| async move { committing.outcome(&ledger).await };
+    let outcome = |(shard, committing): (Arc<Shard>, Committing)| async move { committing.outcome(&shard).await };
     let commits = try_join_all(committing.into_iter().map(outcome)).await?;
     Ok(commits.into_iter().max().unwrap_or(Commit::Stored))
 }
 
 /// Settles any number of deliveries without waiting.
 pub(crate) fn ack_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) {
-    settle(deliveries, |ledger, tickets| ledger.ack(tickets));
+    settle(deliveries, |shard, tickets| shard.ack(tickets));
 }
 
 /// Settles deliveries, those of each shard in one go and the shards in the order of their first.
 fn settle<D: Into<Acker>, T>(
     deliveries: impl IntoIterator<Item = D>,
-    settle: impl Fn(Arc<Ledger>, &[Ticket]) -> T,
+    settle: impl Fn(Arc<Shard>, &[Ticket]) -> T,
 ) -> Vec<T> {
     let mut ackers: Vec<Acker> = deliveries.into_iter().map(Into::into).collect();
     let shards = by_shard(&ackers);
-    let settled = shards.into_iter().map(|(ledger, tickets)| settle(ledger, &tickets)).collect();
+    let settled = shards.into_iter().map(|(shard, tickets)| settle(shard, &tickets)).collect();
     ackers.iter_mut().for_each(Acker::note_settled);
     settled
 }
 
 /// The tickets of each shard. Deliveries come in runs of one shard, so it is looked for only where a run ends.
-fn by_shard(ackers: &[Acker]) -> Vec<(Arc<Ledger>, Vec<Ticket>)> {
-    let mut shards: Vec<(Arc<Ledger>, Vec<Ticket>)> = Vec::new();
+fn by_shard(ackers: &[Acker]) -> Vec<(Arc<Shard>, Vec<Ticket>)> {
+    let mut shards: Vec<(Arc<Shard>, Vec<Ticket>)> = Vec::new();
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
-    for run in ackers.chunk_by(|one, next| Arc::ptr_eq(&one.open.ledger, &next.open.ledger)) {
+    for run in ackers.chunk_by(|one, next| Arc::ptr_eq(&one.open.shard, &next.open.shard)) {
         let Some(first) = run.first() else { continue };
-        let ledger = &first.open.ledger;
-        let place = *places.entry(Arc::as_ptr(ledger).addr()).or_insert(shards.len());
+        let shard = &first.open.shard;
+        let place = *places.entry(Arc::as_ptr(shard).addr()).or_insert(shards.len());
         if place == shards.len() {
-            shards.push((Arc::clone(ledger), Vec::with_capacity(run.len())));
+            shards.push((Arc::clone(shard), Vec::with_capacity(run.len())));
         }
         shards[place].1.extend(run.iter().map(|acker| acker.open.ticket));
     }

@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{state::shard::Ledger, types::id::ShardId};
+use crate::{state::shard::Shard, types::id::ShardId};
 
 /// The lease under which a record was delivered: says whether the shard is still this instance's. Cheap to clone; may
 /// outlive its delivery and the subscription. Made by [`Delivery::lease`](crate::Delivery::lease).
@@ -30,19 +30,19 @@ use crate::{state::shard::Ledger, types::id::ShardId};
 /// ```
 #[derive(Clone)]
 pub struct LeaseToken {
-    ledger: Arc<Ledger>,
+    shard: Arc<Shard>,
     epoch: u64,
 }
 
 impl LeaseToken {
-    pub(crate) fn new(ledger: Arc<Ledger>, epoch: u64) -> Self {
-        Self { ledger, epoch }
+    pub(crate) fn new(shard: Arc<Shard>, epoch: u64) -> Self {
+        Self { shard, epoch }
     }
 
     /// The shard that is leased.
     #[must_use]
     pub fn shard(&self) -> &ShardId {
-        &self.ledger.shard
+        &self.shard.id
     }
 
     /// One higher with every take of the lease, by whichever instance: of two holders of a shard the later one has the
@@ -57,7 +57,7 @@ impl LeaseToken {
     /// handed over and its deliveries may still be settled.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.ledger.held_until(self.epoch).is_some_and(|until| Instant::now() < until)
+        self.shard.held_until(self.epoch).is_some_and(|until| Instant::now() < until)
     }
 
     /// Waits until the lease is no longer held: ready at once if it is not. Also when it could not be renewed for its time
@@ -72,10 +72,10 @@ impl LeaseToken {
     /// Outside of a tokio runtime with its timers on.
     pub async fn lost(&self) {
         loop {
-            let changed = self.ledger.changed();
+            let changed = self.shard.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(until) = self.ledger.held_until(self.epoch).filter(|until| Instant::now() < *until) else {
+            let Some(until) = self.shard.held_until(self.epoch).filter(|until| Instant::now() < *until) else {
                 return;
             };
             select! {
@@ -90,8 +90,8 @@ impl LeaseToken {
 impl fmt::Debug for LeaseToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseToken")
-            .field("stream", &self.ledger.hub.stream)
-            .field("shard", &self.ledger.shard)
+            .field("stream", &self.shard.hub.stream)
+            .field("shard", &self.shard.id)
             .field("epoch", &self.epoch)
             .finish_non_exhaustive()
     }

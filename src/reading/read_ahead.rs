@@ -11,7 +11,7 @@ use crate::{
     reading::reader::Reader,
     state::{
         page::Page,
-        shard::{Ledger, Over},
+        shard::{Shard, Over},
     },
 };
 
@@ -19,7 +19,7 @@ use crate::{
 /// is at its end, its reader gave up, or its lease is over.
 ///
 /// It is `Sync`, so that futures that borrow a subscription may go to other threads.
-pub(crate) type Pages = Pin<Box<dyn Stream<Item = (Arc<Ledger>, Page)> + Send + Sync>>;
+pub(crate) type Pages = Pin<Box<dyn Stream<Item = (Arc<Shard>, Page)> + Send + Sync>>;
 
 /// Begins to read at once, and hands pages over as the shard has room for their records.
 pub(crate) fn pages(reader: Reader) -> Pages {
@@ -28,7 +28,7 @@ pub(crate) fn pages(reader: Reader) -> Pages {
 
 /// The read that runs while a page is worked through. It goes with whoever holds this.
 struct ReadAhead {
-    ledger: Arc<Ledger>,
+    shard: Arc<Shard>,
     generation: u64,
     next: Next,
 }
@@ -44,7 +44,7 @@ impl ReadAhead {
     fn start(reader: Reader) -> Self {
         let span = reader.span().clone();
         Self {
-            ledger: Arc::clone(reader.ledger()),
+            shard: Arc::clone(reader.shard()),
             generation: reader.opening().generation,
             next: Next::Coming(AbortOnDropHandle::new(tokio::spawn(reader.next_page().instrument(span)))),
         }
@@ -68,34 +68,34 @@ impl ReadAhead {
     /// Waits until the rest of the page before can be handed out. What is read meanwhile cannot go out before it, so it
     /// is parked, or it would keep other shards from reading.
     async fn room_for_the_rest(&mut self) -> Result<(), Over> {
-        let ledger = Arc::clone(&self.ledger);
+        let shard = Arc::clone(&self.shard);
         select! {
             biased;
-            room = ledger.room(self.generation) => return room,
+            room = shard.room(self.generation) => return room,
             () = self.arrival() => {}
         }
         if let Next::There(read) = &mut self.next {
             read.1.park();
         }
-        ledger.room(self.generation).await
+        shard.room(self.generation).await
     }
 }
 
 /// The next page: the rest of the last one, if it was set aside, or the one that was read ahead.
-async fn step(mut ahead: ReadAhead) -> Option<((Arc<Ledger>, Page), ReadAhead)> {
-    let ledger = Arc::clone(&ahead.ledger);
-    if ledger.has_aside() {
+async fn step(mut ahead: ReadAhead) -> Option<((Arc<Shard>, Page), ReadAhead)> {
+    let shard = Arc::clone(&ahead.shard);
+    if shard.has_aside() {
         ahead.room_for_the_rest().await.ok()?;
-        let page = ledger.take_aside()?;
-        return Some(((ledger, page), ahead));
+        let page = shard.take_aside()?;
+        return Some(((shard, page), ahead));
     }
     ahead.arrival().await;
     let Next::There(read) = ahead.next else { return None };
     let (reader, mut page) = *read;
-    if !ledger.try_room(ahead.generation, Instant::now()).ok()? {
+    if !shard.try_room(ahead.generation, Instant::now()).ok()? {
         page.park();
-        ledger.room(ahead.generation).await.ok()?;
+        shard.room(ahead.generation).await.ok()?;
     }
     page.unpark();
-    Some(((ledger, page), ReadAhead::start(reader)))
+    Some(((shard, page), ReadAhead::start(reader)))
 }

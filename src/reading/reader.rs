@@ -21,7 +21,7 @@ use crate::{
     state::{
         context::Hub,
         page::{Page, Weight},
-        shard::{Ledger, Opening, Over},
+        shard::{Shard, Opening, Over},
     },
     types::id::SequenceNumber,
 };
@@ -52,7 +52,7 @@ enum Cursor {
 #[derive(Debug)]
 pub(crate) struct Reader {
     hub: Arc<Hub>,
-    ledger: Arc<Ledger>,
+    shard: Arc<Shard>,
     opening: Opening,
     cursor: Cursor,
     /// Where a new iterator is placed: after the last record that was read, or where the shard was opened.
@@ -84,10 +84,10 @@ enum Step {
 
 impl Reader {
     /// A reader that begins at `origin`.
-    pub(crate) fn new(ledger: Arc<Ledger>, opening: Opening, origin: Origin, retention: Option<Duration>) -> Self {
-        let hub = Arc::clone(&ledger.hub);
-        let (stream, shard, epoch) = (&hub.stream, &ledger.shard, opening.epoch);
-        let span = tracing::info_span!("read", %stream, %shard, epoch);
+    pub(crate) fn new(shard: Arc<Shard>, opening: Opening, origin: Origin, retention: Option<Duration>) -> Self {
+        let hub = Arc::clone(&shard.hub);
+        let (stream, shard_id, epoch) = (&hub.stream, &shard.id, opening.epoch);
+        let span = tracing::info_span!("read", %stream, %shard_id, epoch);
         let forecast = match origin {
             Origin::Latest => Forecast::AtTip { since: Instant::now(), answer: 0 },
             _ => Forecast::Unknown,
@@ -96,7 +96,7 @@ impl Reader {
             span,
             pace: Pace::new(hub.settings.reads_per_second, hub.settings.poll_interval),
             hub,
-            ledger,
+            shard,
             opening,
             cursor: Cursor::Lost,
             resume: origin,
@@ -114,8 +114,8 @@ impl Reader {
         Self { cursor: Cursor::At(iterator), ..self }
     }
 
-    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    pub(crate) fn shard(&self) -> &Arc<Shard> {
+        &self.shard
     }
 
     pub(crate) fn span(&self) -> &Span {
@@ -140,7 +140,7 @@ impl Reader {
         if self.resume == Origin::Latest {
             self.resume = since(now);
         }
-        self.ledger.begins_at(self.resume.clone());
+        self.shard.begins_at(self.resume.clone());
         match placed {
             Ok(placed) => self.cursor = Cursor::At(placed.iterator),
             // One failure is not yet a reason to stop.
@@ -149,7 +149,7 @@ impl Reader {
     }
 
     /// Reads until there are records to hand out. None when the shard is at its end, the reader gave up, or its lease
-    /// is over; the ledger knows which.
+    /// is over; the shard knows which.
     pub(crate) async fn next_page(mut self) -> Option<(Self, Page)> {
         let stop = self.opening.stop.clone();
         stop.run_until_cancelled(async move { self.read_on().await.map(|page| (self, page)) }).await?
@@ -159,11 +159,11 @@ impl Reader {
         loop {
             let iterator = match &mut self.cursor {
                 Cursor::End(children) => {
-                    self.ledger.at_end(self.opening.generation, mem::take(children));
+                    self.shard.at_end(self.opening.generation, mem::take(children));
                     return None;
                 }
                 Cursor::Tip => {
-                    self.ledger.at_tip(self.opening.generation);
+                    self.shard.at_tip(self.opening.generation);
                     return None;
                 }
                 Cursor::At(iterator) => Some(iterator.clone()),
@@ -184,7 +184,7 @@ impl Reader {
 
     /// Waits until the next call may be sent: there is room for what it brings, and the pace allows it.
     async fn turn(&self) -> Result<(), Over> {
-        self.ledger.room(self.opening.generation).await?;
+        self.shard.room(self.opening.generation).await?;
         // The timer has steps of a millisecond: also a moment that has passed would be waited for.
         if let Some(at) = self.pace.next_read().filter(|at| *at > Instant::now()) {
             sleep_until(at).await;
@@ -204,7 +204,7 @@ impl Reader {
     }
 
     async fn iterator(&self) -> Result<Placed, ServiceFailure> {
-        self.hub.service.place(&self.hub.stream, &self.ledger.shard, &self.resume).await
+        self.hub.service.place(&self.hub.stream, &self.shard.id, &self.resume).await
     }
 
     /// One GetRecords.
@@ -238,7 +238,7 @@ impl Reader {
         let is_full = limit < settings.read_limit && fetched.records.len() >= limit as usize;
         let behind = behind(fetched);
         if self.lag.grows(Instant::now(), behind.filter(|_| is_full), settings.reads_per_second) {
-            self.hub.warn_of_small_reads(&self.ledger.shard, behind.unwrap_or_default());
+            self.hub.warn_of_small_reads(&self.shard.id, behind.unwrap_or_default());
         }
     }
 
@@ -246,15 +246,15 @@ impl Reader {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
         self.failures = 0;
-        self.ledger.deny(false);
+        self.shard.deny(false);
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());
         self.cursor = match next {
             // At the tip of a closed shard, its end is still to be seen.
-            Some(_) if is_at_tip && self.hub.settings.stop_at_tip && !self.ledger.is_closed() => Cursor::Tip,
+            Some(_) if is_at_tip && self.hub.settings.stop_at_tip && !self.shard.is_closed() => Cursor::Tip,
             Some(iterator) => Cursor::At(iterator),
             None => Cursor::End(children),
         };
-        self.ledger.count(|counts| {
+        self.shard.count(|counts| {
             counts.reads += 1;
             counts.behind = behind;
         });
@@ -267,12 +267,12 @@ impl Reader {
             return Step::Again;
         };
         // A full page may have left some where the service does not know, and a closed shard has an end to be seen.
-        let at_tip = is_at_tip && records.len() < limit as usize && !self.ledger.is_closed();
+        let at_tip = is_at_tip && records.len() < limit as usize && !self.shard.is_closed();
         self.pace.answered(Instant::now(), Answer::Page { bytes, at_tip });
         grant.ready(bytes);
         self.resume = Origin::After(last.sequence_number.as_str().into());
         let (first, count) = (first.sequence_number.as_str().into(), records.len());
-        let page = Page::new(self.opening.generation, records, grant, Weight::new(&self.ledger.bytes_held, bytes));
+        let page = Page::new(self.opening.generation, records, grant, Weight::new(&self.shard.bytes_held, bytes));
         match self.enter(&first, count).await {
             Ok(()) => Step::Page(page),
             Err(Over) => Step::Stopped,
@@ -281,9 +281,9 @@ impl Reader {
 
     /// Makes the books ready for the records of a page, before any of them is handed out (R13).
     async fn enter(&mut self, first: &SequenceNumber, count: usize) -> Result<(), Over> {
-        self.ledger.fetched(self.opening.generation, count)?;
+        self.shard.fetched(self.opening.generation, count)?;
         if !self.marked {
-            self.ledger.mark(&self.opening, first).await?;
+            self.shard.mark(&self.opening, first).await?;
             self.marked = true;
         }
         Ok(())

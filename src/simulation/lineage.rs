@@ -13,7 +13,7 @@ use crate::{
     simulation::harness::{
         Ground, Instance, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
-    state::shard::{Duty, Ledgers},
+    state::shard::{Duty, Shards},
 };
 
 /// When a shard was read first.
@@ -284,14 +284,14 @@ async fn an_end_that_is_seen_too_late_does_not_pass_records_that_were_not_handed
     let ground = split(3);
     let me = ground.instance("me");
     let hub = me.hub(horizon());
-    let ledger = Ledgers::default().get_or_open(&hub, &"a".into());
+    let shard = Shards::default().get_or_open(&hub, &"a".into());
     ground.steal("a", "me").await;
     let lease = ground.row("a").await.unwrap();
     let held = Held { key: lease.key.clone(), owner: "me".into(), epoch: lease.epoch };
     let now = Instant::now();
-    let opening = ledger.begin(&lease, held, now);
-    ledger.fetched(opening.generation, 3).unwrap();
-    ledger.leave(now);
-    ledger.at_end(opening.generation, Vec::new());
-    assert_eq!(ledger.errand(now).unwrap().duty, Duty::Release);
+    let opening = shard.begin(&lease, held, now);
+    shard.fetched(opening.generation, 3).unwrap();
+    shard.leave(now);
+    shard.at_end(opening.generation, Vec::new());
+    assert_eq!(shard.errand(now).unwrap().duty, Duty::Release);
 }

@@ -20,7 +20,7 @@ use crate::{state::tracker::Ticket, util::mutex::lock};
 /// Names a record among all that a stream, or several streams in one, may hold at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
-    /// The ledger of its shard.
+    /// The shard of its shard.
     pub(crate) book: usize,
     pub(crate) ticket: Ticket,
 }

@@ -40,9 +40,9 @@ pub(crate) use crate::state::shard::{
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Shard {
     pub(crate) hub: Arc<Hub>,
-    pub(crate) shard: ShardId,
+    pub(crate) id: ShardId,
     /// The weight of its pages.
     pub(crate) bytes_held: Arc<AtomicUsize>,
     state: Mutex<State>,
@@ -117,8 +117,8 @@ pub(crate) struct Opening {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Over;
 
-impl Ledger {
-    pub(crate) fn new(hub: Arc<Hub>, shard: ShardId) -> Self {
+impl Shard {
+    pub(crate) fn new(hub: Arc<Hub>, id: ShardId) -> Self {
         let state = State {
             tenure: None,
             elsewhere: None,
@@ -132,7 +132,7 @@ impl Ledger {
             gave_up: false,
             counts: Counts::default(),
         };
-        Self { hub, shard, bytes_held: Arc::default(), state: Mutex::new(state), room: Notify::new() }
+        Self { hub, id, bytes_held: Arc::default(), state: Mutex::new(state), room: Notify::new() }
     }
 
     fn write<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
@@ -146,7 +146,7 @@ impl Ledger {
         let urgent = state.tenure.as_ref().is_some_and(|tenure| tenure.is_urgent(&state.tracker));
         drop(state);
         if urgent {
-            self.hub.bell.ring(&self.shard);
+            self.hub.bell.ring(&self.id);
         }
         result
     }
@@ -169,22 +169,22 @@ impl State {
     }
 }
 
-/// The ledgers of a subscription, by shard.
+/// The shards of a subscription, by shard.
 #[derive(Debug, Default)]
-pub(crate) struct Ledgers(Mutex<BTreeMap<ShardId, Arc<Ledger>>>);
+pub(crate) struct Shards(Mutex<BTreeMap<ShardId, Arc<Shard>>>);
 
-impl Ledgers {
-    pub(crate) fn get(&self, shard: &ShardId) -> Option<Arc<Ledger>> {
+impl Shards {
+    pub(crate) fn get(&self, shard: &ShardId) -> Option<Arc<Shard>> {
         lock(&self.0).get(shard).map(Arc::clone)
     }
 
-    pub(crate) fn get_or_open(&self, hub: &Arc<Hub>, shard: &ShardId) -> Arc<Ledger> {
-        let mut ledgers = lock(&self.0);
-        let new = || Arc::new(Ledger::new(Arc::clone(hub), shard.clone()));
-        Arc::clone(ledgers.entry(shard.clone()).or_insert_with(new))
+    pub(crate) fn get_or_open(&self, hub: &Arc<Hub>, shard: &ShardId) -> Arc<Shard> {
+        let mut shards = lock(&self.0);
+        let new = || Arc::new(Shard::new(Arc::clone(hub), shard.clone()));
+        Arc::clone(shards.entry(shard.clone()).or_insert_with(new))
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Ledger>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Shard>> {
         lock(&self.0).values().map(Arc::clone).collect()
     }
 }

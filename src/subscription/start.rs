@@ -19,7 +19,7 @@ use crate::{
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::{Described, ServiceTime, StreamStatus},
-    state::{context::Hub, lifecycle::CloseReport, shard::Ledgers},
+    state::{context::Hub, lifecycle::CloseReport, shard::Shards},
     subscription::{Subscription, seek::Seeker},
     util::clock,
 };
@@ -56,15 +56,15 @@ pub(crate) async fn start(hub: Arc<Hub>) -> Result<Subscription, KinesisError> {
         _ = hub.life.closing() => return Err(KinesisError::NotConnected),
         beginning = usable(&hub) => beginning?,
     };
-    let ledgers = Arc::new(Ledgers::default());
+    let shards = Arc::new(Shards::default());
     let (opened, pages) = mpsc::unbounded_channel();
     let (seeker, seeks) = mpsc::unbounded_channel();
     let (ready, first_pass) = oneshot::channel();
-    let coordinator = coordinator::start(Arc::clone(&hub), Arc::clone(&ledgers), beginning, (opened, seeks), ready);
-    renewer::start(Arc::clone(&hub), Arc::clone(&ledgers), coordinator);
-    dead_letters::start(&hub, &ledgers);
+    let coordinator = coordinator::start(Arc::clone(&hub), Arc::clone(&shards), beginning, (opened, seeks), ready);
+    renewer::start(Arc::clone(&hub), Arc::clone(&shards), coordinator);
+    dead_letters::start(&hub, &shards);
     unstarted.0 = None;
-    let subscription = Subscription::new(Arc::clone(&hub), ledgers, pages, Seeker::new(Arc::clone(&hub), seeker));
+    let subscription = Subscription::new(Arc::clone(&hub), shards, pages, Seeker::new(Arc::clone(&hub), seeker));
     // It is gone without a word if the subscription is closed meanwhile: the stream then just ends.
     let _ = first_pass.await;
     Ok(subscription)

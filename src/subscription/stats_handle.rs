@@ -5,24 +5,24 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use crate::state::{context::Hub, shard::Ledgers, stats::SubscriptionStats};
+use crate::state::{context::Hub, shard::Shards, stats::SubscriptionStats};
 
 /// Takes snapshots of a subscription from anywhere. Cheap to clone; outlives the subscription.
 #[derive(Clone)]
 pub struct StatsHandle {
     hub: Arc<Hub>,
-    ledgers: Arc<Ledgers>,
+    shards: Arc<Shards>,
 }
 
 impl StatsHandle {
-    pub(crate) fn new(hub: Arc<Hub>, ledgers: Arc<Ledgers>) -> Self {
-        Self { hub, ledgers }
+    pub(crate) fn new(hub: Arc<Hub>, shards: Arc<Shards>) -> Self {
+        Self { hub, shards }
     }
 
     /// How every shard is doing at this moment. Costs a short lock for each.
     #[must_use]
     pub fn snapshot(&self) -> SubscriptionStats {
-        let shards = self.ledgers.all().iter().map(|ledger| ledger.stats()).collect();
+        let shards = self.shards.all().iter().map(|shard| shard.stats()).collect();
         SubscriptionStats {
             stream: Arc::clone(&self.hub.stream),
             bytes_held: self.hub.budget.held(),

@@ -107,7 +107,7 @@ impl<T> Record<T> {
     }
 }
 
-/// What is kept of a record as long as it may have to be delivered again. Where it was read, the ledger of its shard
+/// What is kept of a record as long as it may have to be delivered again. Where it was read, the shard of its shard
 /// knows.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {

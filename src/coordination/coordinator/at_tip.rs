@@ -19,12 +19,12 @@ impl Coordinator {
             return false;
         }
         let rows_by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
-        let is_elsewhere = |shard: &ShardId| rows_by_shard.get(shard).is_some_and(|row| self.is_elsewhere(row, now));
-        let is_at_tip = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.is_at_tip());
+        let is_elsewhere = |shard_id: &ShardId| rows_by_shard.get(shard_id).is_some_and(|row| self.is_elsewhere(row, now));
+        let is_at_tip = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.is_at_tip());
         let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
-        verdicts.iter().all(|(shard, verdict)| match verdict {
+        verdicts.iter().all(|(shard_id, verdict)| match verdict {
             Verdict::Done | Verdict::PassedOver => true,
-            Verdict::Ready { .. } => is_at_tip(shard) || is_elsewhere(shard),
+            Verdict::Ready { .. } => is_at_tip(shard_id) || is_elsewhere(shard_id),
             // A parent that was closed after it was done is not read on, and its children came later.
             Verdict::Waits(parents) => parents.iter().all(|parent| is_at_tip(parent) || is_elsewhere(parent)),
         })

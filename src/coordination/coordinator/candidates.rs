@@ -13,14 +13,14 @@ use crate::{
     coordination::lineage::{self, Progress, Verdict},
     kinesis::ListedShard,
     lease::{Lease, Take},
-    state::shard::Ledger,
+    state::shard::Shard,
     types::id::ShardId,
     util::mutex::lock,
 };
 
 /// A shard whose lease is to be taken.
 pub(super) struct Candidate {
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) shard: Arc<Shard>,
     pub(super) take: Take,
     pub(super) role: Role,
     /// It was this instance's own, or asked for.
@@ -34,38 +34,38 @@ impl Coordinator {
     pub(super) fn candidates(&mut self, rows: &[Lease], lists: bool, now: Instant) -> Vec<Candidate> {
         let by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
         if let Some(opening) = &mut self.opening {
-            opening.forget_replays(&by_shard, &self.ledgers);
+            opening.forget_replays(&by_shard, &self.shards);
         }
         self.reach.clear();
         let Some(opening) = &self.opening else { return Vec::new() };
         let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
         let (mut awaited, mut doubtful) = (0, 0);
         let mut candidates = Vec::new();
-        for shard in self.catalogue.takeable() {
-            let Some(Verdict::Ready { child }) = verdicts.get(&shard.id) else { continue };
-            let row = by_shard.get(&shard.id).copied();
-            let ledger = self.ledgers.get_or_open(&self.hub, &shard.id);
-            ledger.seen(shard.closed, row);
-            let opens = opening.has(&ledger, row, now);
-            if ledger.is_held() || ledger.was_given_up() {
+        for shard_id in self.catalogue.takeable() {
+            let Some(Verdict::Ready { child }) = verdicts.get(&shard_id.id) else { continue };
+            let row = by_shard.get(&shard_id.id).copied();
+            let shard = self.shards.get_or_open(&self.hub, &shard_id.id);
+            shard.seen(shard_id.closed, row);
+            let opens = opening.has(&shard, row, now);
+            if shard.is_held() || shard.was_given_up() {
                 continue;
             }
             if !self.is_free(row, now) {
-                self.reach.insert(shard.id.clone());
-                awaited += usize::from(opens && opening.awaits(&shard.id));
+                self.reach.insert(shard_id.id.clone());
+                awaited += usize::from(opens && opening.awaits(&shard_id.id));
                 continue;
             }
             // It may have been read to its end, and its row removed since.
-            if row.is_none() && !self.catalogue.is_fresh(&shard.id, now) {
+            if row.is_none() && !self.catalogue.is_fresh(&shard_id.id, now) {
                 doubtful += 1;
                 continue;
             }
             candidates.push(Candidate {
                 is_meant: row.is_some_and(|row| self.is_mine(row)),
-                take: self.take_of(shard, row),
-                replays: opening.replays(&shard.id),
+                take: self.take_of(shard_id, row),
+                replays: opening.replays(&shard_id.id),
                 role: Role { opening: opens, child: *child },
-                ledger,
+                shard,
             });
         }
         self.hub.awaited.store(awaited, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Coordinator {
 
     /// Leaves out what is more than this instance may hold: first what nobody meant for it.
     fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
-        let held = self.ledgers.all().iter().filter(|ledger| ledger.is_working()).count();
+        let held = self.shards.all().iter().filter(|shard| shard.is_working()).count();
         let room = self.hub.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_meant);

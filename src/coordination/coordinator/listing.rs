@@ -72,8 +72,8 @@ impl Coordinator {
                 if self.opening.is_none() && self.first_listing.is_none() && !listed.is_empty() {
                     self.first_listing = Some(listed.clone());
                 }
-                let ledgers = Arc::clone(&self.ledgers);
-                let denied = |shard: &ShardId| ledgers.get(shard).is_some_and(|ledger| ledger.is_denied());
+                let shards = Arc::clone(&self.shards);
+                let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.is_denied());
                 self.gone.extend(self.catalogue.list(listed, (begun, now), denied));
             }
             Err(error) if error.class() == ErrorClass::Fatal => {
@@ -90,7 +90,7 @@ impl Coordinator {
         self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
         let is_awaited =
             now < self.eager_until || self.doubtful > 0 || self.opening.is_none() || hub.settings.stop_at_tip;
-        let returning = self.ledgers.all().iter().filter(|ledger| ledger.was_listed()).count();
+        let returning = self.shards.all().iter().filter(|shard| shard.was_listed()).count();
         (is_awaited || self.catalogue.changes() != before || returning > 0).then_some(now)
     }
 
@@ -101,8 +101,8 @@ impl Coordinator {
         self.catalogue = Catalogue::default();
         self.gone.clear();
         (self.opening, self.first_listing) = (None, None);
-        for ledger in self.ledgers.all() {
-            ledger.reset();
+        for shard in self.shards.all() {
+            shard.reset();
         }
     }
 
@@ -111,9 +111,9 @@ impl Coordinator {
         if Instant::now() >= self.eager_until {
             return false;
         }
-        let parents: BTreeSet<&ShardId> = self.catalogue.shards().flat_map(|shard| &shard.parents).collect();
-        let ended_here = |shard: &ShardId| self.ledgers.get(shard).is_some_and(|ledger| ledger.ended_here());
-        self.catalogue.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
+        let parents: BTreeSet<&ShardId> = self.catalogue.shards().flat_map(|shard_id| &shard_id.parents).collect();
+        let ended_here = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.ended_here());
+        self.catalogue.shards().any(|shard_id| !parents.contains(&shard_id.id) && ended_here(&shard_id.id))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     coordination::{lineage, shard_list::Catalogue},
     kinesis::ListedShard,
     lease::Lease,
-    state::shard::{Ledger, Ledgers},
+    state::shard::{Shard, Shards},
     types::id::ShardId,
 };
 
@@ -70,11 +70,11 @@ impl Opening {
 
     /// Forgets the replays that are done: the end is stored again, or the row tells the truth since something of the replay
     /// is stored there, here or by an instance to which the shard moved.
-    pub(super) fn forget_replays(&mut self, rows: &BTreeMap<&ShardId, &Lease>, ledgers: &Ledgers) {
-        self.replays.retain(|shard| match ledgers.get(shard) {
-            Some(ledger) if ledger.is_held() => true,
-            Some(ledger) if ledger.ended_here() => false,
-            _ => rows.get(shard).is_some_and(|row| row.is_ended()),
+    pub(super) fn forget_replays(&mut self, rows: &BTreeMap<&ShardId, &Lease>, shards: &Shards) {
+        self.replays.retain(|shard_id| match shards.get(shard_id) {
+            Some(shard) if shard.is_held() => true,
+            Some(shard) if shard.ended_here() => false,
+            _ => rows.get(shard_id).is_some_and(|row| row.is_ended()),
         });
     }
 
@@ -85,11 +85,11 @@ impl Opening {
 
     /// Whether the shard belongs to the opening, so that a forced start applies to it (R6). One that another instance held
     /// when the subscription began does if that one proves dead soon (E5); if it let go, the shard came over.
-    pub(super) fn has(&self, ledger: &Ledger, row: Option<&Lease>, now: Instant) -> bool {
+    pub(super) fn has(&self, shard: &Shard, row: Option<&Lease>, now: Instant) -> bool {
         let is_held = || row.is_some_and(|row| row.owner.is_some());
-        self.shards.has(&ledger.shard)
-            && !ledger.has_begun()
-            && (!self.awaits(&ledger.shard) || now < self.awaited_until && is_held())
+        self.shards.has(&shard.id)
+            && !shard.has_begun()
+            && (!self.awaits(&shard.id) || now < self.awaited_until && is_held())
     }
 
     /// Whether another instance held the shard when the subscription began.

@@ -18,10 +18,10 @@ impl Coordinator {
         let until = now + self.hub.settings.drain_timeout;
         for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&self.hub.owner)) {
             let Some(heir) = row.wanted_by.as_ref().filter(|heir| **heir != self.hub.owner) else { continue };
-            let Some(ledger) = self.ledgers.get(&row.key.shard) else { continue };
-            if ledger.hand_over(row.epoch, until) {
-                let (stream, shard, epoch) = (&self.hub.stream, &row.key.shard, row.epoch);
-                tracing::info!(%stream, %shard, epoch, %heir, "the shard is handed over to an instance that asked for it");
+            let Some(shard) = self.shards.get(&row.key.shard) else { continue };
+            if shard.hand_over(row.epoch, until) {
+                let (stream, shard_id, epoch) = (&self.hub.stream, &row.key.shard, row.epoch);
+                tracing::info!(%stream, %shard_id, epoch, %heir, "the shard_id is handed over to an instance that asked for it");
             }
         }
     }
@@ -33,21 +33,21 @@ impl Coordinator {
         // Of its own leases only those are among them that others asked for. Some may have gone since the rows were read.
         let mine = stakes.iter().filter(|stake| *stake.holder == *hub.owner);
         let given: BTreeSet<&ShardId> = mine.map(|stake| stake.shard).collect();
-        let ledgers = self.ledgers.all();
-        let own = ledgers.iter().filter(|ledger| ledger.is_share() && !given.contains(&ledger.shard)).count();
+        let shards = self.shards.all();
+        let own = shards.iter().filter(|shard| shard.is_share() && !given.contains(&shard.id)).count();
         let wanted: BTreeSet<&ShardId> =
             wanted(&hub.owner, own, hub.settings.max_leases, &stakes).into_iter().collect();
         let asks = !wanted.is_empty();
         let asked = rows.iter().filter(|row| wanted.contains(&row.key.shard));
         let calls = asked.map(|row| async move {
-            let shard = &row.key.shard;
+            let shard_id = &row.key.shard;
             match hub.answer(hub.store.ask(&row.key, row.seen(), &hub.owner)).await {
                 Ok(Write::Applied(())) => {
-                    tracing::info!(stream = %hub.stream, %shard, owner = row.owner.as_deref(), "asked for the shard");
+                    tracing::info!(stream = %hub.stream, %shard_id, owner = row.owner.as_deref(), "asked for the shard_id");
                 }
                 // The next pass asks again if it still should.
-                Ok(Write::Refused(_)) => tracing::debug!(stream = %hub.stream, %shard, "its row has moved meanwhile"),
-                Err(error) => tracing::debug!(stream = %hub.stream, %shard, %error, "the shard was not asked for"),
+                Ok(Write::Refused(_)) => tracing::debug!(stream = %hub.stream, %shard_id, "its row has moved meanwhile"),
+                Err(error) => tracing::debug!(stream = %hub.stream, %shard_id, %error, "the shard_id was not asked for"),
             }
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;

@@ -26,9 +26,9 @@ impl Coordinator {
         }
     }
 
-    fn leave(&self, Gone { shard, was_memory }: Gone, row: Option<&Lease>) {
-        let ledger = self.ledgers.get(&shard);
-        if ledger.as_ref().is_some_and(|ledger| ledger.is_at_end()) {
+    fn leave(&self, Gone { shard: shard_id, was_memory }: Gone, row: Option<&Lease>) {
+        let shard = self.shards.get(&shard_id);
+        if shard.as_ref().is_some_and(|shard| shard.is_at_end()) {
             return;
         }
         let is_unread = |row: &Lease| {
@@ -36,17 +36,17 @@ impl Coordinator {
                 && !row.is_ended()
                 && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner)
         };
-        let was_opened = was_memory || ledger.as_ref().is_some_and(|ledger| ledger.has_begun());
+        let was_opened = was_memory || shard.as_ref().is_some_and(|shard| shard.has_begun());
         if was_opened && row.is_some_and(is_unread) {
-            let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
-            tracing::warn!(%error, "a shard is gone");
-            match &ledger {
-                Some(ledger) => ledger.report(error),
-                None => self.hub.inbox.error(Some(shard), error),
+            let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard_id.clone() };
+            tracing::warn!(%error, "a shard_id is gone");
+            match &shard {
+                Some(shard) => shard.report(error),
+                None => self.hub.inbox.error(Some(shard_id), error),
             }
         }
-        if let Some(ledger) = ledger {
-            ledger.leave(Instant::now() + self.hub.settings.drain_timeout);
+        if let Some(shard) = shard {
+            shard.leave(Instant::now() + self.hub.settings.drain_timeout);
         }
     }
 

@@ -24,7 +24,7 @@ use crate::{
         read_ahead::pages,
         reader::{Reader, since},
     },
-    state::shard::Ledger,
+    state::shard::Shard,
     types::id::ShardId,
 };
 
@@ -40,7 +40,7 @@ pub(crate) struct Seek {
 
 /// A shard that is to be moved, and to where.
 struct Move {
-    ledger: Arc<Ledger>,
+    shard: Arc<Shard>,
     to: Origin,
 }
 
@@ -56,13 +56,13 @@ impl Coordinator {
         let _ = done.send(moved);
     }
 
-    async fn seek_one(&mut self, shard: &ShardId, to: Origin) -> Result<(), KinesisError> {
-        let ledger = self.ledgers.get(shard).filter(|ledger| ledger.can_move());
-        let (Some(ledger), Some(opening)) = (ledger, &mut self.opening) else {
-            return Err(KinesisError::NotHeld { stream: Arc::clone(&self.hub.stream), shard: shard.clone() });
+    async fn seek_one(&mut self, shard_id: &ShardId, to: Origin) -> Result<(), KinesisError> {
+        let shard = self.shards.get(shard_id).filter(|shard| shard.can_move());
+        let (Some(shard), Some(opening)) = (shard, &mut self.opening) else {
+            return Err(KinesisError::NotHeld { stream: Arc::clone(&self.hub.stream), shard: shard_id.clone() });
         };
-        opening.replay(shard.clone());
-        self.set_out(vec![Move { ledger, to }]).await
+        opening.replay(shard_id.clone());
+        self.set_out(vec![Move { shard, to }]).await
     }
 
     /// As a forced start does: ended shards are read once more, and a child waits until its parents were.
@@ -81,22 +81,22 @@ impl Coordinator {
             return Ok(());
         }
         let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
-        let ledgers = self.ledgers.all();
-        let own = ledgers.iter().filter(|ledger| ledger.is_own()).map(|ledger| ledger.shard.clone()).collect();
+        let shards = self.shards.all();
+        let own = shards.iter().filter(|shard| shard.is_own()).map(|shard| shard.id.clone()).collect();
         let opening = Opening::after_seek(&self.plan, &self.catalogue, &rows_of_this, &own);
         let verdicts = lineage::judge(self.catalogue.shards(), &self.known(&rows, &opening), opening.lineage());
         self.opening = Some(opening);
-        self.set_out(self.moves(&verdicts, ledgers)).await
+        self.set_out(self.moves(&verdicts, shards)).await
     }
 
     /// Which shards move at once. The others forget where they were: they are opened anew, once it is their turn.
-    fn moves(&self, verdicts: &BTreeMap<ShardId, Verdict>, ledgers: Vec<Arc<Ledger>>) -> Vec<Move> {
+    fn moves(&self, verdicts: &BTreeMap<ShardId, Verdict>, shards: Vec<Arc<Shard>>) -> Vec<Move> {
         let mut moves = Vec::new();
-        for ledger in ledgers {
-            let is_ready = matches!(verdicts.get(&ledger.shard), Some(Verdict::Ready { .. }));
-            match self.plan.forced.as_ref().and_then(|position| position.within(&ledger.shard)) {
-                Some(to) if is_ready && ledger.can_move() => moves.push(Move { ledger, to }),
-                _ => ledger.forget(),
+        for shard in shards {
+            let is_ready = matches!(verdicts.get(&shard.id), Some(Verdict::Ready { .. }));
+            match self.plan.forced.as_ref().and_then(|position| position.within(&shard.id)) {
+                Some(to) if is_ready && shard.can_move() => moves.push(Move { shard, to }),
+                _ => shard.forget(),
             }
         }
         moves
@@ -105,20 +105,20 @@ impl Coordinator {
     /// Fetches the iterators, and moves each shard that gets one.
     async fn set_out(&mut self, moves: Vec<Move>) -> Result<(), KinesisError> {
         let this = &*self;
-        let outcomes = stream::iter(moves).map(|Move { ledger, to }| async move {
-            let placed = this.place(&ledger, &to).await;
-            (ledger, to, placed)
+        let outcomes = stream::iter(moves).map(|Move { shard, to }| async move {
+            let placed = this.place(&shard, &to).await;
+            (shard, to, placed)
         });
         let mut failed: Vec<(ShardId, ServiceFailure)> = Vec::new();
         let mut moment = this.beginning.moment;
         let mut outcomes = outcomes.buffer_unordered(CALLS_AT_ONCE);
-        while let Some((ledger, to, placed)) = outcomes.next().await {
+        while let Some((shard, to, placed)) = outcomes.next().await {
             match placed {
                 Ok(placed) => {
                     moment = moment.max(placed.now.unwrap_or(moment));
-                    this.move_to(ledger, to, placed, moment);
+                    this.move_to(shard, to, placed, moment);
                 }
-                Err(failure) => failed.push((ledger.shard.clone(), failure)),
+                Err(failure) => failed.push((shard.id.clone(), failure)),
             }
         }
         drop(outcomes);
@@ -126,14 +126,14 @@ impl Coordinator {
         self.beginning.moment = moment;
         failed.sort_by(|(one, _), (other, _)| one.cmp(other));
         let Some((_, source)) = failed.first().cloned() else { return Ok(()) };
-        let shards = failed.into_iter().map(|(shard, _)| shard).collect();
+        let shards = failed.into_iter().map(|(shard_id, _)| shard_id).collect();
         Err(KinesisError::Seek { stream: Arc::clone(&self.hub.stream), shards, source })
     }
 
-    async fn place(&self, ledger: &Ledger, to: &Origin) -> Result<Placed, ServiceFailure> {
+    async fn place(&self, shard: &Shard, to: &Origin) -> Result<Placed, ServiceFailure> {
         let mut throttles = 0;
         loop {
-            match self.hub.service.place(&self.hub.stream, &ledger.shard, to).await {
+            match self.hub.service.place(&self.hub.stream, &shard.id, to).await {
                 Err(failure) if failure.kind() == FailureKind::Throttled && throttles < MOST_THROTTLES => {
                     throttles += 1;
                     sleep(Duration::from_secs(1)).await;
@@ -143,15 +143,15 @@ impl Coordinator {
         }
     }
 
-    fn move_to(&self, ledger: Arc<Ledger>, to: Origin, placed: Placed, moment: ServiceTime) {
+    fn move_to(&self, shard: Arc<Shard>, to: Origin, placed: Placed, moment: ServiceTime) {
         let origin = match to {
             Origin::Latest => since(placed.now.unwrap_or(moment)),
             origin => origin,
         };
         // It is none if the shard was lost meanwhile: whoever takes it next opens it.
-        let Some(opening) = ledger.seek(&origin) else { return };
-        tracing::info!(stream = %self.hub.stream, shard = %ledger.shard, epoch = opening.epoch, ?origin, "the shard is moved");
-        let reader = Reader::new(ledger, opening, origin, self.beginning.retention).at(placed.iterator);
+        let Some(opening) = shard.seek(&origin) else { return };
+        tracing::info!(stream = %self.hub.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is moved");
+        let reader = Reader::new(shard, opening, origin, self.beginning.retention).at(placed.iterator);
         // Without a receiver the subscription is gone, and the pages go with it.
         let _ = self.opened.send(pages(reader));
     }

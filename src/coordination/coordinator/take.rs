@@ -10,7 +10,7 @@ use crate::{
         read_ahead::pages,
         reader::{Reader, since},
     },
-    state::shard::Ledger,
+    state::shard::Shard,
     util::mutex::lock,
 };
 
@@ -20,33 +20,33 @@ impl Coordinator {
         if !self.hub.life.is_running() {
             return;
         }
-        let Candidate { ledger, take, role, replays, .. } = candidate;
+        let Candidate { shard, take, role, replays, .. } = candidate;
         let sent_at = Instant::now();
         lock(&self.claims).sent(&take);
         let lease = match self.hub.answer(self.hub.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
                 lock(&self.claims).refused(&take);
-                tracing::debug!(stream = %self.hub.stream, shard = %ledger.shard, "another instance was faster");
+                tracing::debug!(stream = %self.hub.stream, shard_id = %shard.id, "another instance was faster");
                 // If that one asked for the shard, or let it go, the lease is still to be had.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
                     self.hub.rounds.notify_one();
                 }
                 return;
             }
-            Err(error) => return self.went_astray(ledger, take, error),
+            Err(error) => return self.went_astray(shard, take, error),
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
-        let opening = ledger.begin(&lease, held, sent_at);
+        let opening = shard.begin(&lease, held, sent_at);
         let ended_meanwhile = lease.is_ended() && !replays;
         if ended_meanwhile || !self.hub.life.is_running() {
-            return ledger.leave(Instant::now());
+            return shard.leave(Instant::now());
         }
-        let origin = self.origin(&ledger, &lease, role);
+        let origin = self.origin(&shard, &lease, role);
         tracing::info!(
-            stream = %self.hub.stream, shard = %ledger.shard, epoch = opening.epoch, ?origin, "the shard is opened"
+            stream = %self.hub.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is opened"
         );
-        let mut reader = Reader::new(ledger, opening, origin.clone(), self.beginning.retention);
+        let mut reader = Reader::new(shard, opening, origin.clone(), self.beginning.retention);
         if self.first_pass {
             select! {
                 biased;
@@ -55,17 +55,17 @@ impl Coordinator {
             }
         } else {
             // Its place is known, and it gets there by itself: a call that is slow holds up no other shard.
-            reader.ledger().begins_at(origin);
+            reader.shard().begins_at(origin);
         }
         // Without a receiver the subscription is gone, and the pages go with it.
         let _ = self.opened.send(pages(reader));
     }
 
-    fn origin(&self, ledger: &Ledger, lease: &Lease, role: Role) -> Origin {
-        if let Some(began) = ledger.begins_again_at(lease.checkpoint.as_ref()) {
+    fn origin(&self, shard: &Shard, lease: &Lease, role: Role) -> Origin {
+        if let Some(began) = shard.begins_again_at(lease.checkpoint.as_ref()) {
             return began;
         }
-        match self.plan.origin(&ledger.shard, lease.checkpoint.as_ref(), role) {
+        match self.plan.origin(&shard.id, lease.checkpoint.as_ref(), role) {
             Origin::Latest if !self.first_pass => since(self.beginning.moment),
             origin => origin,
         }

@@ -11,18 +11,18 @@ use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
     error::service::StoreError,
     lease::{Held, Lease, Take, Write},
-    state::shard::Ledger,
+    state::shard::Shard,
     util::mutex::lock,
 };
 
 /// A take without an answer.
-pub(super) type Stray = (Arc<Ledger>, Take);
+pub(super) type Stray = (Arc<Shard>, Take);
 
 impl Coordinator {
     /// Notes a take that failed.
-    pub(super) fn went_astray(&self, ledger: Arc<Ledger>, take: Take, error: StoreError) {
-        ledger.report_store("taking the lease", error);
-        lock(&self.strays).push((ledger, take));
+    pub(super) fn went_astray(&self, shard: Arc<Shard>, take: Take, error: StoreError) {
+        shard.report_store("taking the lease", error);
+        lock(&self.strays).push((shard, take));
     }
 
     /// The leases were looked at, and the takes that still should be are made again.
@@ -36,7 +36,7 @@ impl Coordinator {
         stream::iter(strays).for_each_concurrent(CALLS_AT_ONCE, |stray| self.let_go(stray)).await;
     }
 
-    async fn let_go(&self, (ledger, take): Stray) {
+    async fn let_go(&self, (shard, take): Stray) {
         let sent_at = Instant::now();
         let lease = match self.hub.answer(self.hub.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
@@ -44,13 +44,13 @@ impl Coordinator {
             Ok(Write::Refused(Some(row))) if is_of(&take, &row) => row,
             Ok(Write::Refused(_)) => return,
             Err(error) => {
-                let (stream, shard) = (&self.hub.stream, &ledger.shard);
-                return tracing::warn!(%stream, %shard, %error, "the lease may have been taken, and will run out by itself");
+                let (stream, shard_id) = (&self.hub.stream, &shard.id);
+                return tracing::warn!(%stream, %shard_id, %error, "the lease may have been taken, and will run out by itself");
             }
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
-        ledger.begin(&lease, held, sent_at);
-        ledger.leave(Instant::now());
+        shard.begin(&lease, held, sent_at);
+        shard.leave(Instant::now());
     }
 }
 

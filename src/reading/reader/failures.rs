@@ -23,7 +23,7 @@ impl Reader {
     pub(super) fn hindered_by(&mut self, failure: ServiceFailure) -> Step {
         let answer = match failure.kind() {
             FailureKind::Throttled => {
-                self.ledger.count(|counts| counts.throttles += 1);
+                self.shard.count(|counts| counts.throttles += 1);
                 Answer::Throttled
             }
             FailureKind::IteratorExpired => {
@@ -51,7 +51,7 @@ impl Reader {
         self.failures = if is_lost { MAX_FAILURES } else { self.failures + 1 };
         let gives_up = self.failures >= MAX_FAILURES;
         if let FailureKind::NotFound = kind {
-            self.ledger.deny(true);
+            self.shard.deny(true);
         }
         // One look is enough for all failures in a row.
         if let FailureKind::NotFound | FailureKind::Rejected = kind
@@ -64,7 +64,7 @@ impl Reader {
             self.report(failure, gives_up);
         }
         if gives_up {
-            self.ledger.gave_up(self.opening.generation);
+            self.shard.gave_up(self.opening.generation);
             return Step::Stopped;
         }
         self.pace.answered(Instant::now(), Answer::Failed);
@@ -82,10 +82,10 @@ impl Reader {
         let Some(checkpoint) = self.checkpoint().cloned() else { return };
         self.cursor = Cursor::Lost;
         self.resume = Origin::Horizon;
-        let (stream, shard) = (Arc::clone(&self.hub.stream), self.ledger.shard.clone());
+        let (stream, shard) = (Arc::clone(&self.hub.stream), self.shard.id.clone());
         let lost = KinesisError::CheckpointLost { stream, shard, checkpoint, source };
         tracing::warn!(error = %lost, "a checkpoint is lost");
-        self.ledger.report(lost);
+        self.shard.report(lost);
         // It may be that of another stream of this name.
         self.hub.doubt();
     }
@@ -108,12 +108,12 @@ impl Reader {
 
     fn report(&self, source: ServiceFailure, gave_up: bool) {
         tracing::warn!(
-            stream = %self.hub.stream, shard = %self.ledger.shard, epoch = self.opening.epoch,
+            stream = %self.hub.stream, shard = %self.shard.id, epoch = self.opening.epoch,
             failures = self.failures, gave_up, error = %source, "a read failed"
         );
-        self.ledger.report(KinesisError::Read {
+        self.shard.report(KinesisError::Read {
             stream: Arc::clone(&self.hub.stream),
-            shard: self.ledger.shard.clone(),
+            shard: self.shard.id.clone(),
             failures: self.failures,
             gave_up,
             source,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{Ledger, Progress, State, Tenure};
+use super::{Shard, Progress, State, Tenure};
 use crate::{
     config::redelivery::Next,
     error::KinesisError,
@@ -52,7 +52,7 @@ pub(crate) enum Committing {
     Waits { progress: Board<Progress>, upto: u64, failures: u32 },
 }
 
-impl Ledger {
+impl Shard {
     /// Enters the next record of a page.
     pub(crate) fn hand_out(&self, generation: u64, number: &SequenceNumber, now: Instant) -> HandOut {
         self.write(|state| {
@@ -165,7 +165,7 @@ impl Ledger {
             let generation = state.tracker.generation();
             if state.goes_on(generation) { generation.saturating_sub(1) } else { generation }
         });
-        let is_over = |returned: &Returned| returned.shard == self.shard && returned.ticket.generation() <= over;
+        let is_over = |returned: &Returned| returned.shard == self.id && returned.ticket.generation() <= over;
         self.hub.outbox.forget(is_over);
         self.hub.inbox.forget(is_over);
     }
@@ -213,7 +213,7 @@ impl Committing {
     /// # Cancel safety
     ///
     /// Cancel safe: the write goes out whether or not anyone waits.
-    pub(crate) async fn outcome(self, ledger: &Ledger) -> Result<Commit, KinesisError> {
+    pub(crate) async fn outcome(self, shard: &Shard) -> Result<Commit, KinesisError> {
         let (progress, upto, before) = match self {
             Self::Done(commit) => return Ok(commit),
             Self::Waits { progress, upto, failures } => (progress, upto, failures),
@@ -227,8 +227,8 @@ impl Committing {
         }
         match &seen.error {
             Some(source) if settled(&seen) => Err(KinesisError::Store {
-                stream: Arc::clone(&ledger.hub.stream),
-                shard: Some(ledger.shard.clone()),
+                stream: Arc::clone(&shard.hub.stream),
+                shard: Some(shard.id.clone()),
                 action: "storing a checkpoint",
                 source: source.clone(),
             }),

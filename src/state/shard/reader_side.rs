@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Counts, Ledger, Opening, Over};
+use super::{Counts, Shard, Opening, Over};
 use crate::{
     config::position::Checkpoint,
     error::{KinesisError, service::StoreError},
@@ -13,7 +13,7 @@ use crate::{
     types::id::SequenceNumber,
 };
 
-impl Ledger {
+impl Shard {
     /// Waits until the shard is below its bounds and its lease is good.
     ///
     /// # Cancel safety
@@ -136,13 +136,13 @@ impl Ledger {
 
     /// Puts a failure of the lease store that concerns this shard into the subscription's stream.
     pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
-        let (stream, shard) = (Arc::clone(&self.hub.stream), Some(self.shard.clone()));
+        let (stream, shard) = (Arc::clone(&self.hub.stream), Some(self.id.clone()));
         self.report(KinesisError::Store { stream, shard, action, source });
     }
 
     /// Puts an error about this shard into the subscription's stream.
     pub(crate) fn report(&self, error: KinesisError) {
         self.count(|counts| counts.last_error = Some(error.clone()));
-        self.hub.inbox.error(Some(self.shard.clone()), error);
+        self.hub.inbox.error(Some(self.id.clone()), error);
     }
 }

@@ -10,7 +10,7 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use super::{Began, Duty, Ledger, Opening, Said, State, Tenure};
+use super::{Began, Duty, Shard, Opening, Said, State, Tenure};
 use crate::{
     config::position::{Checkpoint, Origin},
     error::service::StoreError,
@@ -34,7 +34,7 @@ pub(crate) struct Errand {
     generation: u64,
 }
 
-impl Ledger {
+impl Shard {
     /// Opens the books under a lease that was taken by a call sent at `sent_at`.
     pub(crate) fn begin(&self, lease: &Lease, held: Held, sent_at: Instant) -> Opening {
         let epoch = held.epoch;
@@ -301,7 +301,7 @@ impl Ledger {
     pub(crate) fn open_deliveries(&self) -> Option<OpenShard> {
         self.write(|state| {
             let (oldest, _) = state.tracker.oldest()?;
-            Some(OpenShard { shard: self.shard.clone(), deliveries: state.tracker.open(), oldest: oldest.clone() })
+            Some(OpenShard { shard: self.id.clone(), deliveries: state.tracker.open(), oldest: oldest.clone() })
         })
     }
 
@@ -322,7 +322,7 @@ impl Ledger {
         });
         if let Some((oldest, age, open)) = warning {
             tracing::warn!(
-                stream = %self.hub.stream, shard = %self.shard, sequence_number = %oldest, ?age, open,
+                stream = %self.hub.stream, shard = %self.id, sequence_number = %oldest, ?age, open,
                 "the shard stands still: its bound of unsettled deliveries is reached, and this one has been open longest"
             );
         }
@@ -332,7 +332,7 @@ impl Ledger {
     pub(crate) fn stats(&self) -> ShardStats {
         let now = Instant::now();
         self.write(|state| ShardStats {
-            shard: self.shard.clone(),
+            shard: self.id.clone(),
             state: state.describe(),
             owner: state.holder().map(|(owner, _)| Arc::clone(owner)),
             epoch: state.holder().map(|(_, epoch)| epoch),
