@@ -12,7 +12,7 @@ use crate::{
     kinesis::SdkService,
     lease::{LeaseStore, MemoryLeaseStore},
     publishing::Publisher,
-    state::context::{Hub, Identity},
+    state::context::{Identity, SubscriptionContext},
     subscription::{Subscription, descriptor::KinesisStream, start},
 };
 
@@ -237,9 +237,9 @@ impl ConnectedKinesisBroker {
             stream: name.into(),
             owner: Arc::clone(&self.identity.owner),
         };
-        let hub = Hub::new(identity, settings, service, Arc::clone(&self.store));
-        self.connection.enter(&hub).await?;
-        start::start(hub).await
+        let context = SubscriptionContext::new(identity, settings, service, Arc::clone(&self.store));
+        self.connection.enter(&context).await?;
+        start::start(context).await
     }
 
     /// A publisher over this connection.

@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use tokio::time::{Duration, timeout};
 
-use crate::{error::KinesisError, kinesis::Service, state::context::Hub, util::mutex::lock};
+use crate::{error::KinesisError, kinesis::Service, state::context::SubscriptionContext, util::mutex::lock};
 
 /// How long shutting down waits for a subscription beyond its own time to drain, and for a store that fails.
 const GRACE: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ enum State {
     Open {
         service: Arc<dyn Service>,
         /// By consumer and stream. Those that are over stay until another takes their place.
-        subscriptions: BTreeMap<(Arc<str>, Arc<str>), Arc<Hub>>,
+        subscriptions: BTreeMap<(Arc<str>, Arc<str>), Arc<SubscriptionContext>>,
     },
     Closed,
 }
@@ -57,25 +57,25 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is entered before it is ready.
-    pub(crate) async fn enter(&self, hub: &Arc<Hub>) -> Result<(), KinesisError> {
-        while let Some(other) = self.try_enter(hub)? {
-            if other.life.is_running() {
-                return Err(KinesisError::AlreadySubscribed { stream: Arc::clone(&hub.stream) });
+    pub(crate) async fn enter(&self, context: &Arc<SubscriptionContext>) -> Result<(), KinesisError> {
+        while let Some(other) = self.try_enter(context)? {
+            if other.lifecycle.is_running() {
+                return Err(KinesisError::AlreadySubscribed { stream: Arc::clone(&context.stream) });
             }
-            other.life.over().await;
+            other.lifecycle.over().await;
         }
         Ok(())
     }
 
     /// Enters a subscription, or gives the one whose place it would take.
-    fn try_enter(&self, hub: &Arc<Hub>) -> Result<Option<Arc<Hub>>, KinesisError> {
+    fn try_enter(&self, context: &Arc<SubscriptionContext>) -> Result<Option<Arc<SubscriptionContext>>, KinesisError> {
         let mut state = lock(&self.0);
         let State::Open { subscriptions, .. } = &mut *state else { return Err(KinesisError::NotConnected) };
-        let key = (Arc::clone(&hub.consumer), Arc::clone(&hub.stream));
+        let key = (Arc::clone(&context.consumer), Arc::clone(&context.stream));
         match subscriptions.get(&key) {
-            Some(other) if !other.life.is_over() => Ok(Some(Arc::clone(other))),
+            Some(other) if !other.lifecycle.is_over() => Ok(Some(Arc::clone(other))),
             _ => {
-                subscriptions.insert(key, Arc::clone(hub));
+                subscriptions.insert(key, Arc::clone(context));
                 Ok(None)
             }
         }
@@ -85,11 +85,11 @@ impl Connection {
     pub(crate) async fn close(&self) {
         let before = mem::replace(&mut *lock(&self.0), State::Closed);
         let State::Open { subscriptions, .. } = before else { return };
-        join_all(subscriptions.values().map(|hub| async {
-            let settings = &hub.settings;
-            hub.wind_down(settings.drain_timeout);
+        join_all(subscriptions.values().map(|context| async {
+            let settings = &context.settings;
+            context.wind_down(settings.drain_timeout);
             // A `subscribe` that nobody polls any more never ends its subscription's life.
-            let _ = timeout(settings.drain_timeout + settings.lease_ttl + GRACE, hub.life.over()).await;
+            let _ = timeout(settings.drain_timeout + settings.lease_ttl + GRACE, context.lifecycle.over()).await;
         }))
         .await;
     }

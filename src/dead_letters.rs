@@ -1,8 +1,8 @@
-//! The task that writes records whose attempts are spent to the dead-letter stream, and settles each of them once that
+//! The task that writes records whose attempts are spent to the dead-record stream, and settles each of them once that
 //! is done. It runs only where such a stream is set, and whether or not anyone polls the subscription.
 //!
-//! - [`mod@letter`]: what is written,
-//! - [`gate`]: when, after writes that failed.
+//! - [`mod@record`]: what is written,
+//! - [`circuit`]: when, after writes that failed.
 //!
 //! A record that is being written counts as in the user's hands, so that closing and handing over wait for it as they do
 //! for a handler. One that waits, in the outbox, is out of them, as one that waits to be delivered again: it is dropped
@@ -18,15 +18,15 @@ use tokio::{
 
 use crate::{
     config::redelivery::Next,
-    dead_letters::{circuit::Gate, record::letter},
+    dead_letters::{circuit::Circuit, record::record},
     error::{
         KinesisError,
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::Entry,
     state::{
-        context::{EndsTheSubscription, Hub},
-        events::{Due, Returned},
+        context::{EndsTheSubscription, SubscriptionContext},
+        events::{Redelivery, Returned},
         shard::{Back, HandOut, Shard, Shards},
     },
 };
@@ -42,38 +42,38 @@ type Answer = (Arc<Shard>, Returned, Instant, Result<(), ServiceFailure>);
 
 /// See the module.
 struct DeadLetters {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     /// The stream to which they go.
     to: Arc<str>,
     writes: FuturesUnordered<BoxFuture<'static, Answer>>,
-    gate: Gate,
+    circuit: Circuit,
 }
 
 /// Starts the task, if there is a stream for dead letters. It ends with the life of the subscription.
-pub(crate) fn start(hub: &Arc<Hub>, shards: &Arc<Shards>) {
-    let Some(to) = hub.settings.retries.dead_letter.clone() else { return };
+pub(crate) fn start(context: &Arc<SubscriptionContext>, shards: &Arc<Shards>) {
+    let Some(to) = context.settings.retries.dead_letter.clone() else { return };
     let task = DeadLetters {
-        hub: Arc::clone(hub),
+        context: Arc::clone(context),
         shards: Arc::clone(shards),
         to,
         writes: FuturesUnordered::new(),
-        gate: Gate::default(),
+        circuit: Circuit::default(),
     };
     tokio::spawn(task.run());
 }
 
 impl DeadLetters {
     async fn run(mut self) {
-        let hub = Arc::clone(&self.hub);
-        let _ends = EndsTheSubscription(Arc::clone(&hub));
+        let context = Arc::clone(&self.context);
+        let _ends = EndsTheSubscription(Arc::clone(&context));
         loop {
             let look_at = self.send();
             select! {
                 biased;
-                _ = hub.life.over() => return,
+                _ = context.lifecycle.over() => return,
                 Some(answer) = self.writes.next() => self.settle(answer),
-                () = hub.outbox.filled() => {}
+                () = context.dead_letter_queue.filled() => {}
                 () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {}
             }
         }
@@ -83,29 +83,29 @@ impl DeadLetters {
     fn send(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut in_doubt = Vec::new();
-        while self.writes.len() < self.gate.width(now) {
-            let Some(spent) = self.hub.outbox.take() else { break };
+        while self.writes.len() < self.circuit.width(now) {
+            let Some(spent) = self.context.dead_letter_queue.take() else { break };
             let shard = self.shards.get(&spent.shard);
             match shard.map(|shard| (shard.take_up(spent.ticket, now), shard)) {
                 Some((HandOut::Out(..), shard)) => self.write(shard, spent, now),
                 Some((HandOut::NotNow, _)) => in_doubt.push(spent),
-                Some((HandOut::Over, _)) | None => self.hub.letter_done(),
+                Some((HandOut::Over, _)) | None => self.context.letter_done(),
             }
         }
         let doubt = (!in_doubt.is_empty()).then(|| now + DOUBT_PAUSE);
         for spent in in_doubt {
-            self.hub.outbox.keep(spent);
-            self.hub.letter_done();
+            self.context.dead_letter_queue.keep(spent);
+            self.context.letter_done();
         }
-        let gate = self.gate.opens_at().filter(|at| *at > now && !self.hub.outbox.is_empty());
-        gate.or(doubt)
+        let circuit = self.circuit.opens_at().filter(|at| *at > now && !self.context.dead_letter_queue.is_empty());
+        circuit.or(doubt)
     }
 
     fn write(&self, shard: Arc<Shard>, spent: Returned, now: Instant) {
-        let (hub, to) = (Arc::clone(&self.hub), Arc::clone(&self.to));
+        let (context, to) = (Arc::clone(&self.context), Arc::clone(&self.to));
         self.writes.push(
             async move {
-                let written = put(&hub, &to, &spent).await;
+                let written = put(&context, &to, &spent).await;
                 (shard, spent, now, written)
             }
             .boxed(),
@@ -116,32 +116,32 @@ impl DeadLetters {
     fn settle(&mut self, (shard, spent, sent_at, answer): Answer) {
         match answer {
             Ok(()) => {
-                self.gate.passed();
+                self.circuit.passed();
                 self.written(&shard, spent);
             }
             Err(failure) if failure.kind() == FailureKind::Rejected => self.refused(&shard, spent, failure),
             Err(failure) => {
-                self.gate.failed(failure.kind(), sent_at, Instant::now());
+                self.circuit.failed(failure.kind(), sent_at, Instant::now());
                 self.unwritten(&shard, spent, failure);
             }
         }
-        self.hub.letter_done();
+        self.context.letter_done();
     }
 
     fn written(&self, shard: &Shard, spent: Returned) {
         tracing::info!(
-            stream = %self.hub.stream, shard_id = %spent.shard, sequence_number = %spent.record.sequence_number,
+            stream = %self.context.stream, shard_id = %spent.shard, sequence_number = %spent.record.sequence_number,
             attempts = spent.attempts, reason = %spent.reason, dead_letter = %self.to,
-            "the attempts of a record are spent: it was written to the dead-letter stream"
+            "the attempts of a record are spent: it was written to the dead-record stream"
         );
         shard.count(|counts| counts.dead_letters += 1);
-        shard.settle_spent(spent.ticket, spent.tag);
+        shard.settle_spent(spent.ticket, spent.settlement);
     }
 
     /// The service will never take it: it becomes an item.
     fn refused(&self, shard: &Shard, spent: Returned, failure: ServiceFailure) {
         shard.put_down(spent, |spent| {
-            self.hub.inbox.due(Due::Spent(spent, Some(failure)), Instant::now());
+            self.context.events.due(Redelivery::Spent(spent, Some(failure)), Instant::now());
             Next::Error
         });
     }
@@ -149,29 +149,29 @@ impl DeadLetters {
     /// It is tried again after all others.
     fn unwritten(&self, shard: &Shard, spent: Returned, source: ServiceFailure) {
         let error = KinesisError::DeadLetter {
-            stream: Arc::clone(&self.hub.stream),
+            stream: Arc::clone(&self.context.stream),
             shard: spent.shard.clone(),
             sequence_number: spent.record.sequence_number.clone(),
             dead_letter: Arc::clone(&self.to),
             source,
         };
         let back = shard.put_down(spent, |spent| {
-            self.hub.outbox.keep(spent);
+            self.context.dead_letter_queue.keep(spent);
             Next::DeadLetter
         });
         if back != Back::Over {
-            tracing::warn!(%error, "a dead letter was not written");
+            tracing::warn!(%error, "a dead record was not written");
             shard.report(error);
         }
     }
 }
 
 /// Writes one record.
-async fn put(hub: &Hub, to: &str, spent: &Returned) -> Result<(), ServiceFailure> {
+async fn put(context: &SubscriptionContext, to: &str, spent: &Returned) -> Result<(), ServiceFailure> {
     let refused = |error: KinesisError| {
         ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, format!("nothing was sent: {error}"))
     };
-    let letter = letter(hub, spent).map_err(refused)?;
-    let entry = Entry { partition_key: letter.partition_key, explicit_hash_key: None, data: letter.data };
-    hub.service.put(to, entry).await.map(drop)
+    let record = record(context, spent).map_err(refused)?;
+    let entry = Entry { partition_key: record.partition_key, explicit_hash_key: None, data: record.data };
+    context.service.put(to, entry).await.map(drop)
 }

@@ -14,7 +14,7 @@ use crate::{
     error::KinesisError,
     state::{
         events::Returned,
-        settlement::{Mark, Spot, Tag, Watch},
+        settlement::{RecordKey, Settlement, SettlementState, Watch},
         shard::{Back, Shard},
         tracker::{Commit, Ticket},
     },
@@ -99,24 +99,24 @@ struct Open {
     record: Kept,
     settled: bool,
     /// Tells those who want to know what becomes of the record.
-    tag: Option<Tag>,
+    settlement: Option<Settlement>,
 }
 
 impl Delivery {
     pub(crate) fn new(shard: Arc<Shard>, ticket: Ticket, epoch: u64, record: Kept, attempts: u32) -> Self {
-        let open = Open { shard, ticket, epoch, attempts, again: false, record, settled: false, tag: None };
+        let open = Open { shard, ticket, epoch, attempts, again: false, record, settled: false, settlement: None };
         let acker = Acker { open: Box::new(open) };
         Self { payload: Payload::KEPT, acker }
     }
 
     /// A record that goes out once more.
     pub(crate) fn again(shard: Arc<Shard>, epoch: u64, returned: Returned) -> Self {
-        let Returned { ticket, record, attempts, tag, .. } = returned;
-        if let Some(tag) = &tag {
-            tag.again();
+        let Returned { ticket, record, attempts, settlement, .. } = returned;
+        if let Some(settlement) = &settlement {
+            settlement.again();
         }
         let mut delivery = Self::new(shard, ticket, epoch, record, attempts.saturating_add(1));
-        (delivery.acker.open.again, delivery.acker.open.tag) = (true, tag);
+        (delivery.acker.open.again, delivery.acker.open.settlement) = (true, settlement);
         delivery
     }
 }
@@ -139,7 +139,7 @@ impl<T> Delivery<T> {
 
     /// The name of the stream.
     pub fn stream(&self) -> &str {
-        &self.acker.open.shard.hub.stream
+        &self.acker.open.shard.context.stream
     }
 
     /// The shard.
@@ -282,7 +282,7 @@ impl<T> Delivery<T> {
             payload: payload.take(&acker.open.record.payload),
             headers: acker.open.record.headers.clone(),
             partition_key: acker.open.record.partition_key.clone(),
-            stream: Arc::clone(&acker.open.shard.hub.stream),
+            stream: Arc::clone(&acker.open.shard.context.stream),
             shard: acker.open.shard.id.clone(),
             sequence_number: acker.open.record.sequence_number.clone(),
             arrived_at: acker.open.record.arrived_at,
@@ -291,8 +291,8 @@ impl<T> Delivery<T> {
     }
 
     /// Which record it is.
-    pub(crate) fn spot(&self) -> Spot {
-        Spot { book: Arc::as_ptr(&self.acker.open.shard).addr(), ticket: self.acker.open.ticket }
+    pub(crate) fn key_of_record(&self) -> RecordKey {
+        RecordKey { book: Arc::as_ptr(&self.acker.open.shard).addr(), ticket: self.acker.open.ticket }
     }
 
     /// Whether it was handed out before.
@@ -313,9 +313,9 @@ impl<T> Delivery<T> {
 
     /// Ties a tag to it, for a watch that wants to know what becomes of the record. A record that comes again still has the
     /// tag of its first time.
-    pub(crate) fn tag(&mut self, watch: &Watch, lane: u64) -> Arc<Mark> {
-        let spot = self.spot();
-        Tag::tie(&mut self.acker.open.tag, watch, lane, spot)
+    pub(crate) fn settlement(&mut self, watch: &Watch, queue: u64) -> Arc<SettlementState> {
+        let key_of_record = self.key_of_record();
+        Settlement::tie(&mut self.acker.open.settlement, watch, queue, key_of_record)
     }
 }
 
@@ -364,8 +364,8 @@ impl Acker {
     /// Notes that the shard knows.
     fn note_settled(&mut self) {
         self.open.settled = true;
-        if let Some(tag) = self.open.tag.take() {
-            tag.settled();
+        if let Some(settlement) = self.open.settlement.take() {
+            settlement.settled();
         }
     }
 
@@ -375,8 +375,8 @@ impl Acker {
 
     fn return_after(&mut self, attempts: u32, reason: Reason) -> Back {
         self.open.settled = true;
-        if let Some(tag) = &self.open.tag {
-            tag.back();
+        if let Some(settlement) = &self.open.settlement {
+            settlement.back();
         }
         self.open.shard.give_back(Returned {
             ticket: self.open.ticket,
@@ -384,7 +384,7 @@ impl Acker {
             record: self.open.record.clone(),
             attempts,
             reason,
-            tag: self.open.tag.take(),
+            settlement: self.open.settlement.take(),
         })
     }
 }
@@ -394,9 +394,9 @@ impl Drop for Acker {
         if self.open.settled {
             return;
         }
-        let hub = Arc::clone(&self.open.shard.hub);
+        let context = Arc::clone(&self.open.shard.context);
         let reason = if thread::panicking() { Reason::Panicked } else { Reason::Dropped };
-        if hub.settings.on_drop == OnDrop::Ack && reason == Reason::Dropped && !hub.life.is_gone() {
+        if context.settings.on_drop == OnDrop::Ack && reason == Reason::Dropped && !context.lifecycle.is_gone() {
             self.settle();
             return;
         }
@@ -406,8 +406,8 @@ impl Drop for Acker {
             Back::Here(Next::Error) => "comes as an error, since this was its last attempt",
             Back::Over => return,
         };
-        if hub.life.is_running() {
-            hub.warn_of_drop(&self.open.shard.id, becomes);
+        if context.lifecycle.is_running() {
+            context.warn_of_drop(&self.open.shard.id, becomes);
         }
     }
 }
@@ -427,7 +427,7 @@ impl<T: fmt::Debug> fmt::Debug for Delivery<T> {
 impl fmt::Debug for Acker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acker")
-            .field("stream", &self.open.shard.hub.stream)
+            .field("stream", &self.open.shard.context.stream)
             .field("shard", &self.open.shard.id)
             .field("sequence_number", &self.open.record.sequence_number)
             .field("epoch", &self.open.epoch)

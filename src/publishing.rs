@@ -13,7 +13,7 @@ use crate::{
     publishing::{
         options::PublishTo,
         record::{Outgoing, Published},
-        shared::Desk,
+        shared::Shared,
     },
     wire::envelope,
 };
@@ -110,23 +110,23 @@ impl Publisher {
         records: impl IntoIterator<Item = Outgoing, IntoIter: Send>,
     ) -> Vec<Result<Published, PublishError>> {
         let records = records.into_iter();
-        let desk = match Desk::new(Arc::clone(&self.connection), stream.into()) {
-            Ok(desk) => Arc::new(desk),
+        let shared = match Shared::new(Arc::clone(&self.connection), stream.into()) {
+            Ok(shared) => Arc::new(shared),
             Err(cause) => return records.map(|record| Err(PublishError::new(record, 0, cause.clone()))).collect(),
         };
         let handing_in = async {
             let mut answers = Vec::new();
             for record in records {
-                answers.push(desk.hand_in(record).await);
+                answers.push(shared.hand_in(record).await);
             }
-            desk.close();
+            shared.close();
             answers
         };
-        let (answers, ()) = join(handing_in, sender::run(Arc::clone(&desk))).await;
+        let (answers, ()) = join(handing_in, sender::run(Arc::clone(&shared))).await;
         let mut results = Vec::with_capacity(answers.len());
         for answer in answers {
             results.push(match answer {
-                Ok(answer) => answer.await.expect("the courier has answered for every record"),
+                Ok(answer) => answer.await.expect("the sender has answered for every record"),
                 Err(refused) => Err(refused),
             });
         }
@@ -155,7 +155,7 @@ impl Publisher {
     ///
     /// Outside of a tokio runtime.
     pub fn sink(&self, stream: impl Into<PublishTo>) -> Result<PublishSink, KinesisError> {
-        Ok(PublishSink::start(Desk::new(Arc::clone(&self.connection), stream.into())?))
+        Ok(PublishSink::start(Shared::new(Arc::clone(&self.connection), stream.into())?))
     }
 }
 

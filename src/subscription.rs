@@ -16,15 +16,15 @@ use crate::{
     error::{ErrorClass, KinesisError, service::ServiceFailure},
     reading::read_ahead::Pages,
     state::{
-        context::Hub,
-        events::{Due, Letter, Returned},
+        context::SubscriptionContext,
+        events::{Event, Redelivery, Returned},
         lifecycle::CloseReport,
-        page::{Entry, Page},
+        page::{Page, PageEntry},
         shard::{HandOut, Shard, Shards},
         stats::SubscriptionStats,
     },
     subscription::{close::Closer, seek::Seeker, stats_handle::StatsHandle},
-    util::timer::Alarm,
+    util::timer::Timer,
 };
 
 pub(crate) mod batch;
@@ -68,7 +68,7 @@ type Item = Result<Delivery, KinesisError>;
 /// Polling panics outside of a tokio runtime.
 #[must_use = "streams do nothing unless polled"]
 pub struct Subscription {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     seeker: Seeker,
     /// New shards, from the coordinator.
@@ -78,25 +78,25 @@ pub struct Subscription {
     current: Option<(Arc<Shard>, Page)>,
     /// When to look into the inbox again, and what wakes us then.
     look_at: Option<Instant>,
-    alarm: Alarm,
+    timer: Timer,
 }
 
 impl Subscription {
     pub(crate) fn new(
-        hub: Arc<Hub>,
+        context: Arc<SubscriptionContext>,
         shards: Arc<Shards>,
         opened: mpsc::UnboundedReceiver<Pages>,
         seeker: Seeker,
     ) -> Self {
         Self {
-            hub,
+            context,
             shards,
             seeker,
             opened,
             pages: SelectAll::new(),
             current: None,
             look_at: None,
-            alarm: Alarm::default(),
+            timer: Timer::default(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Subscription {
     /// Reaches [`stats`](Self::stats) from inside a pipeline.
     #[must_use]
     pub fn stats_handle(&self) -> StatsHandle {
-        StatsHandle::new(Arc::clone(&self.hub), Arc::clone(&self.shards))
+        StatsHandle::new(Arc::clone(&self.context), Arc::clone(&self.shards))
     }
 
     /// A handle that moves the subscription to another position while it runs.
@@ -127,7 +127,7 @@ impl Subscription {
     /// A handle that closes the subscription from inside a pipeline, on Ctrl-C for one.
     #[must_use]
     pub fn closer(&self) -> Closer {
-        Closer::new(Arc::clone(&self.hub))
+        Closer::new(Arc::clone(&self.context))
     }
 
     /// Closes a subscription that is in nobody's pipeline: see [`Closer::close`].
@@ -139,8 +139,8 @@ impl Subscription {
         self.closer().close().await
     }
 
-    pub(crate) fn hub(&self) -> &Hub {
-        &self.hub
+    pub(crate) fn context(&self) -> &SubscriptionContext {
+        &self.context
     }
 
     /// The next item, apart from those that `tolerance` leaves out.
@@ -162,12 +162,12 @@ impl Subscription {
                 self.current = Some(page);
                 continue;
             }
-            if self.pages.is_empty() && self.hub.is_finished() {
-                self.hub.wind_down(self.hub.settings.drain_timeout);
+            if self.pages.is_empty() && self.context.is_finished() {
+                self.context.wind_down(self.context.settings.drain_timeout);
                 continue;
             }
-            self.hub.inbox.register(cx.waker());
-            if !self.hub.inbox.is_empty_handed() {
+            self.context.events.register(cx.waker());
+            if !self.context.events.is_empty_handed() {
                 continue;
             }
             ready!(self.poll_alarm(cx));
@@ -176,44 +176,44 @@ impl Subscription {
 
     /// What the inbox holds that is due: an item, or the end.
     fn poll_letter(&mut self, now: Instant, tolerance: Tolerance) -> Poll<Option<Item>> {
-        if self.hub.inbox.has_news() {
+        if self.context.events.has_news() {
             self.look_at = Some(now);
         }
         if self.look_at.is_none_or(|at| now < at) {
             return Poll::Pending;
         }
-        while let Some(letter) = self.hub.inbox.take(now) {
+        while let Some(letter) = self.context.events.take(now) {
             match letter {
-                Letter::Error(error) if tolerance.covers(&error) => {
-                    tracing::warn!(stream = %self.hub.stream, %error, "an error that is being dealt with");
+                Event::Error(error) if tolerance.covers(&error) => {
+                    tracing::warn!(stream = %self.context.stream, %error, "an error that is being dealt with");
                 }
-                Letter::Error(error) => return Poll::Ready(Some(Err(error))),
-                Letter::Due(due) => {
+                Event::Error(error) => return Poll::Ready(Some(Err(error))),
+                Event::Redelivery(due) => {
                     if let Some(item) = self.bring(due, now) {
                         return Poll::Ready(Some(item));
                     }
                 }
-                Letter::End => {
+                Event::End => {
                     self.current = None;
                     self.pages.clear();
                     return Poll::Ready(None);
                 }
             }
         }
-        self.look_at = self.hub.inbox.next_due();
+        self.look_at = self.context.events.next_due();
         Poll::Pending
     }
 
     /// A record whose moment has come, unless it no longer counts or has to wait.
-    fn bring(&self, due: Due, now: Instant) -> Option<Item> {
+    fn bring(&self, due: Redelivery, now: Instant) -> Option<Item> {
         let shard = self.shards.get(&due.record().shard)?;
         let out = match &due {
-            Due::Again(returned) => shard.hand_out_again(returned.ticket, now),
-            Due::Spent(spent, _) => shard.take_up(spent.ticket, now),
+            Redelivery::Again(returned) => shard.hand_out_again(returned.ticket, now),
+            Redelivery::Spent(spent, _) => shard.take_up(spent.ticket, now),
         };
         match (out, due) {
-            (HandOut::Out(_, epoch), Due::Again(returned)) => Some(Ok(Delivery::again(shard, epoch, returned))),
-            (HandOut::Out(..), Due::Spent(spent, source)) => Some(Err(self.give_up(&shard, spent, source))),
+            (HandOut::Out(_, epoch), Redelivery::Again(returned)) => Some(Ok(Delivery::again(shard, epoch, returned))),
+            (HandOut::Out(..), Redelivery::Spent(spent, source)) => Some(Err(self.give_up(&shard, spent, source))),
             (HandOut::NotNow, due) => {
                 shard.keep_for_later(due, now);
                 None
@@ -224,9 +224,9 @@ impl Subscription {
 
     /// Settles a record whose attempts are spent, as the error that hands it out.
     fn give_up(&self, shard: &Shard, spent: Returned, source: Option<ServiceFailure>) -> KinesisError {
-        let Returned { ticket, shard: shard_id, record, attempts, reason, tag } = spent;
-        shard.settle_spent(ticket, tag);
-        let record = Arc::new(record.into_record(Arc::clone(&self.hub.stream), shard_id));
+        let Returned { ticket, shard: shard_id, record, attempts, reason, settlement } = spent;
+        shard.settle_spent(ticket, settlement);
+        let record = Arc::new(record.into_record(Arc::clone(&self.context.stream), shard_id));
         KinesisError::AttemptsSpent { record, attempts, reason: reason.to_string().into(), source }
     }
 
@@ -249,12 +249,13 @@ impl Subscription {
             self.current = None;
         }
         match entry {
-            Entry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(shard, ticket, epoch, record, 1)))),
-            Entry::Aggregated { sequence_number, partition_key, data } => {
+            PageEntry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(shard, ticket, epoch, record, 1)))),
+            PageEntry::Aggregated { sequence_number, partition_key, data } => {
                 shard.ack(&[ticket]);
-                let (stream, shard_id) = (Arc::clone(&self.hub.stream), shard.id.clone());
+                let (stream, shard_id) = (Arc::clone(&self.context.stream), shard.id.clone());
                 let partition_key = partition_key.map(Arc::from);
-                let error = KinesisError::AggregatedRecord { stream, shard: shard_id, sequence_number, partition_key, data };
+                let error =
+                    KinesisError::AggregatedRecord { stream, shard: shard_id, sequence_number, partition_key, data };
                 Poll::Ready(Some(Err(error)))
             }
         }
@@ -273,7 +274,7 @@ impl Subscription {
 
     /// Waits for the moment to look into the inbox.
     fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.look_at.map_or(Poll::Pending, |at| self.alarm.poll(at, cx))
+        self.look_at.map_or(Poll::Pending, |at| self.timer.poll(at, cx))
     }
 }
 
@@ -287,13 +288,13 @@ impl Stream for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.hub.wind_down(Duration::ZERO);
+        self.context.wind_down(Duration::ZERO);
     }
 }
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").field("stream", &self.hub.stream).finish_non_exhaustive()
+        f.debug_struct("Subscription").field("stream", &self.context.stream).finish_non_exhaustive()
     }
 }
 

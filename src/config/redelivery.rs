@@ -116,7 +116,7 @@ mod tests {
     fn the_pause_doubles_from_one_second_to_a_minute() {
         let pause = |attempts| match Retries::default().next(attempts) {
             Next::Again(pause) => pause.as_secs(),
-            fate => panic!("{fate:?}"),
+            outcome => panic!("{outcome:?}"),
         };
         assert_eq!([1, 2, 3, 6, 7, 8, 40, u32::MAX].map(pause), [1, 2, 4, 32, 60, 60, 60, 60]);
     }

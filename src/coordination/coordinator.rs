@@ -6,8 +6,8 @@
 //! - [`opening`]: the shards with which the subscription opens,
 //! - [`candidates`]: which leases to take now, and as what,
 //! - [`take`]: taking one and starting to read under it,
-//! - [`claims`]: which rows in this instance's own name are its own,
-//! - [`strays`]: takes without an answer,
+//! - [`ownership`]: which rows in this instance's own name are its own,
+//! - [`unconfirmed`]: takes without an answer,
 //! - [`seek`]: moving what is being read to another place,
 //! - [`share`]: asking others for theirs, and handing over what others asked for,
 //! - [`tip`]: whether everything was read.
@@ -32,16 +32,16 @@ use crate::{
     config::position::{Plan, Position},
     coordination::{
         balance::Requests,
-        coordinator::{ownership::Claims, unconfirmed::Stray},
-        expiry::Witness,
-        shard_list::{Catalogue, Gone},
+        coordinator::{ownership::Ownership, unconfirmed::Unconfirmed},
+        expiry::ExpiryWatch,
+        shard_list::{Gone, ShardList},
     },
     error::KinesisError,
     kinesis::{ListedShard, ServiceTime},
     lease::Lease,
     reading::{read_ahead::Pages, reader::since},
     state::{
-        context::{EndsTheSubscription, Hub},
+        context::{EndsTheSubscription, SubscriptionContext},
         shard::Shards,
     },
     types::id::ShardId,
@@ -76,7 +76,7 @@ pub(crate) struct Beginning {
 
 /// See the module.
 struct Coordinator {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     opened: mpsc::UnboundedSender<Pages>,
     seeks: mpsc::UnboundedReceiver<Seek>,
@@ -84,15 +84,15 @@ struct Coordinator {
     begun_at: Instant,
     /// Where shards open: as the descriptor says, until the stream turns out to be another one.
     plan: Plan,
-    catalogue: Catalogue,
+    shard_list: ShardList,
     /// What the first complete listing showed; none before it.
     first_listing: Option<Vec<ListedShard>>,
     /// None before shards and rows are known.
     opening: Option<Opening>,
     /// The first pass is under way: `subscribe` has not returned yet.
     first_pass: bool,
-    witness: Witness,
-    claims: Mutex<Claims>,
+    expiry: ExpiryWatch,
+    ownership: Mutex<Ownership>,
     requests: Requests,
     /// Shards that this instance would take if others did not hold them: no other ones are asked for.
     reach: BTreeSet<ShardId>,
@@ -112,7 +112,7 @@ struct Coordinator {
     /// When the leases were last looked at, or tried to.
     looked_at: Instant,
     /// Takes without an answer since then.
-    strays: Mutex<Vec<Stray>>,
+    unconfirmed: Mutex<Vec<Unconfirmed>>,
     /// Shards that are gone, until their rows have told whether that is news.
     gone: Vec<Gone>,
     /// A listing that lacks the children of an ended shard is repeated sooner until then.
@@ -121,7 +121,7 @@ struct Coordinator {
 
 /// Starts the coordinator. `ready` is told when the first pass is done.
 pub(crate) fn start(
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     beginning: Beginning,
     (opened, seeks): (mpsc::UnboundedSender<Pages>, mpsc::UnboundedReceiver<Seek>),
@@ -129,19 +129,19 @@ pub(crate) fn start(
 ) -> JoinHandle<()> {
     let now = Instant::now();
     let coordinator = Coordinator {
-        plan: hub.settings.plan.clone(),
-        hub,
+        plan: context.settings.plan.clone(),
+        context,
         shards,
         opened,
         seeks,
         beginning,
         begun_at: now,
-        catalogue: Catalogue::default(),
+        shard_list: ShardList::default(),
         first_listing: None,
         opening: None,
         first_pass: true,
-        witness: Witness::default(),
-        claims: Mutex::default(),
+        expiry: ExpiryWatch::default(),
+        ownership: Mutex::default(),
         requests: Requests::default(),
         reach: BTreeSet::new(),
         unowned_since: None,
@@ -152,7 +152,7 @@ pub(crate) fn start(
         doubtful: 0,
         listed_at: now,
         looked_at: now,
-        strays: Mutex::default(),
+        unconfirmed: Mutex::default(),
         gone: Vec::new(),
         eager_until: now,
     };
@@ -161,12 +161,12 @@ pub(crate) fn start(
 
 impl Coordinator {
     async fn run(mut self, ready: oneshot::Sender<()>) {
-        let hub = Arc::clone(&self.hub);
-        let _ends = EndsTheSubscription(Arc::clone(&hub));
+        let context = Arc::clone(&self.context);
+        let _ends = EndsTheSubscription(Arc::clone(&context));
         let mut listing = Some(self.begin_listing());
         select! {
             biased;
-            _ = hub.life.closing() => {}
+            _ = context.lifecycle.closing() => {}
             looked = answer(&mut listing) => drop(self.take_in(looked)),
         }
         self.pass(self.listed_at).await;
@@ -182,14 +182,14 @@ impl Coordinator {
             let next_listing = self.next_listing.filter(|_| listing.is_none());
             let due = select! {
                 biased;
-                _ = hub.life.closing() => return self.let_go_of_strays().await,
+                _ = context.lifecycle.closing() => return self.let_go_of_strays().await,
                 Some(seek) = self.seeks.recv() => {
                     self.seek(seek).await;
                     Some(Instant::now())
                 }
-                () = hub.agenda.notified() => self.list_eagerly(),
+                () = context.agenda.notified() => self.list_eagerly(),
                 looked = answer(&mut listing) => self.take_in(looked),
-                () = hub.rounds.notified() => Some(Instant::now()),
+                () = context.rounds.notified() => Some(Instant::now()),
                 () = sleep_until(next_listing.into_iter().fold(self.next_round, Instant::min)) => None,
             };
             let now = Instant::now();
@@ -207,7 +207,7 @@ impl Coordinator {
     fn list_eagerly(&mut self) -> Option<Instant> {
         let now = Instant::now();
         self.next_listing = Some(now);
-        self.eager_until = now + self.hub.settings.list_interval;
+        self.eager_until = now + self.context.settings.list_interval;
         self.announce();
         (!self.lacks_children()).then_some(now)
     }
@@ -215,41 +215,41 @@ impl Coordinator {
     /// Takes note of the shards that the last pages of their parents named.
     fn announce(&mut self) {
         for shard in self.shards.all() {
-            self.catalogue.announce(&shard.children(), Instant::now());
+            self.shard_list.announce(&shard.children(), Instant::now());
         }
     }
 
     /// Reads the leases, and takes what is ready and free.
     async fn pass(&mut self, begun: Instant) {
-        if self.hub.life.is_running() {
+        if self.context.lifecycle.is_running() {
             self.look_at_leases(begun).await;
         }
-        let settings = &self.hub.settings;
+        let settings = &self.context.settings;
         // After a renewal interval, or as soon as a lease will have run out. One may have since, while others were being taken.
-        let runs_out = self.witness.next_to_run_out(&self.hub.owner, settings.lease_ttl, self.looked_at);
+        let runs_out = self.expiry.next_to_run_out(&self.context.owner, settings.lease_ttl, self.looked_at);
         self.next_round = runs_out.into_iter().fold(Instant::now() + settings.renew_interval, Instant::min);
     }
 
     async fn look_at_leases(&mut self, begun: Instant) {
         self.announce();
-        let hub = Arc::clone(&self.hub);
-        let answer = hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await;
+        let context = Arc::clone(&self.context);
+        let answer = context.answer(context.store.leases(&context.consumer, &context.stream)).await;
         let now = Instant::now();
         self.looked_at = now;
         let rows = match answer {
             Ok(rows) => rows,
-            Err(error) => return hub.report_store("reading the leases", error),
+            Err(error) => return context.report_store("reading the leases", error),
         };
         let lists = mem::take(&mut self.lists);
         self.forget_strays();
-        self.witness.observe(&rows, now);
-        self.requests.observe(&rows, &hub.owner, now);
+        self.expiry.observe(&rows, now);
+        self.requests.observe(&rows, &context.owner, now);
         if let Some(twins) = self.find_twin(&rows, now) {
-            let (stream, shard) = (Arc::clone(&hub.stream), twins.key.shard.clone());
-            return hub.fail(KinesisError::DuplicateOwner {
+            let (stream, shard) = (Arc::clone(&context.stream), twins.key.shard.clone());
+            return context.fail(KinesisError::DuplicateOwner {
                 stream,
                 shard,
-                owner: Arc::clone(&hub.owner),
+                owner: Arc::clone(&context.owner),
                 epoch: twins.epoch,
             });
         }
@@ -266,8 +266,8 @@ impl Coordinator {
         let this = &*self;
         stream::iter(candidates).for_each_concurrent(CALLS_AT_ONCE, |candidate| this.take(candidate)).await;
         let asks = self.ask(&rows, now).await;
-        if hub.settings.stop_at_tip {
-            hub.inbox.finish(!asks && self.is_done(&rows, now));
+        if context.settings.stop_at_tip {
+            context.events.finish(!asks && self.is_done(&rows, now));
         }
         if lists {
             self.sweep(&rows, now).await;
@@ -276,15 +276,15 @@ impl Coordinator {
 
     /// A row from which it shows that another process runs under this owner id, and that this one is to yield (E4).
     fn find_twin<'a>(&self, rows: &'a [Lease], now: Instant) -> Option<&'a Lease> {
-        let (me, ttl) = (&self.hub.owner, self.hub.settings.lease_ttl);
-        let mut claims = lock(&self.claims);
-        claims.look(rows, me);
+        let (me, ttl) = (&self.context.owner, self.context.settings.lease_ttl);
+        let mut ownership = lock(&self.ownership);
+        ownership.look(rows, me);
         let in_my_name = || rows.iter().filter(|row| row.owner.as_ref() == Some(me));
         let is_held = |shard_id| self.shards.get(shard_id).is_some_and(|shard| shard.is_held());
-        if let Some(row) = in_my_name().find(|row| claims.is_overtaken(row) && is_held(&row.key.shard)) {
+        if let Some(row) = in_my_name().find(|row| ownership.is_overtaken(row) && is_held(&row.key.shard)) {
             return Some(row);
         }
-        claims.yields_to(in_my_name().filter(|row| !self.witness.has_stood(&row.key.shard, ttl, now)), ttl, now)
+        ownership.yields_to(in_my_name().filter(|row| !self.expiry.has_stood(&row.key.shard, ttl, now)), ttl, now)
     }
 
     /// Fixes the opening, when shards and rows are known for the first time. Rows of shards that are not listed are missing
@@ -293,14 +293,14 @@ impl Coordinator {
         let (own, foreign): (Vec<&Lease>, Vec<&Lease>) = rows.iter().partition(|row| self.is_of_this_stream(row));
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
-            let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.hub.stream) };
+            let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.context.stream) };
             tracing::warn!(%error, "the checkpoints of the old stream are not used");
-            self.hub.inbox.error(None, error);
+            self.context.events.error(None, error);
         }
-        self.catalogue.remember(&own, listed_at);
-        let opening = Opening::new(&self.plan, first, &self.catalogue, &own);
-        let awaited_until = self.begun_at + 2 * self.hub.settings.lease_ttl;
-        self.opening = Some(opening.awaiting(&own, &self.hub.owner, awaited_until));
+        self.shard_list.remember(&own, listed_at);
+        let opening = Opening::new(&self.plan, first, &self.shard_list, &own);
+        let awaited_until = self.begun_at + 2 * self.context.settings.lease_ttl;
+        self.opening = Some(opening.awaiting(&own, &self.context.owner, awaited_until));
     }
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).

@@ -8,12 +8,12 @@ use crate::types::id::ShardId;
 
 /// One moment for each shard at most. What it costs to look at the next ones does not depend on how many others there are.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct DueQueue {
     by_shard: HashMap<ShardId, Instant>,
     in_order: BTreeSet<(Instant, ShardId)>,
 }
 
-impl Looks {
+impl DueQueue {
     /// The shard is to be looked at then, and not before.
     pub(super) fn set(&mut self, shard: &ShardId, at: Option<Instant>) {
         let before = match at {
@@ -58,7 +58,7 @@ mod tests {
     // A4, E1
     #[test]
     fn each_shard_is_due_once_at_the_moment_that_was_set_last() {
-        let (mut looks, start) = (Looks::default(), Instant::now());
+        let (mut looks, start) = (DueQueue::default(), Instant::now());
         let at = |n| start + Duration::from_secs(n);
         for (shard, seconds) in [("a", 3), ("b", 1), ("c", 2), ("a", 1), ("b", 5), ("b", 5)] {
             looks.set(&shard.into(), Some(at(seconds)));

@@ -12,19 +12,19 @@ use crate::{
 
 /// What was seen of each row, and since when it has looked like that.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
-    seen: BTreeMap<ShardId, Sight>,
+pub(crate) struct ExpiryWatch {
+    seen: BTreeMap<ShardId, LastSeen>,
 }
 
 #[derive(Debug)]
-struct Sight {
+struct LastSeen {
     state: Seen,
     owner: Option<Arc<str>>,
     wanted_by: Option<Arc<str>>,
     since: Instant,
 }
 
-impl Sight {
+impl LastSeen {
     /// Whether the owner has done nothing since. That somebody else asked for the shard, which moves the counter once, is no
     /// sign of its life.
     fn stands(&self, row: &Lease) -> bool {
@@ -35,12 +35,12 @@ impl Sight {
     }
 }
 
-impl Witness {
+impl ExpiryWatch {
     /// Takes note of all rows. Those that are gone are forgotten.
     pub(crate) fn observe(&mut self, rows: &[Lease], now: Instant) {
         let seen = rows.iter().map(|row| {
             let before = self.seen.get(&row.key.shard).filter(|sight| sight.stands(row));
-            let sight = Sight {
+            let sight = LastSeen {
                 state: row.seen(),
                 owner: row.owner.clone(),
                 wanted_by: row.wanted_by.clone(),
@@ -91,22 +91,22 @@ mod tests {
     #[test]
     fn a_lease_runs_out_when_its_row_stands_still_for_its_time_to_live() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
-        let mut witness = Witness::default();
-        witness.observe(&[row(1, 1)], start);
-        witness.observe(&[row(1, 1)], start + seconds(9));
-        assert!(!witness.has_stood(&shard, TTL, start + seconds(9)));
-        assert!(witness.has_stood(&shard, TTL, start + seconds(10)));
+        let mut expiry = ExpiryWatch::default();
+        expiry.observe(&[row(1, 1)], start);
+        expiry.observe(&[row(1, 1)], start + seconds(9));
+        assert!(!expiry.has_stood(&shard, TTL, start + seconds(9)));
+        assert!(expiry.has_stood(&shard, TTL, start + seconds(10)));
     }
 
     // E3
     #[test]
     fn a_counter_that_moves_starts_the_time_anew() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
-        let mut witness = Witness::default();
-        witness.observe(&[row(1, 1)], start);
-        witness.observe(&[row(1, 2)], start + seconds(9));
-        assert!(!witness.has_stood(&shard, TTL, start + seconds(18)));
-        assert!(witness.has_stood(&shard, TTL, start + seconds(19)));
+        let mut expiry = ExpiryWatch::default();
+        expiry.observe(&[row(1, 1)], start);
+        expiry.observe(&[row(1, 2)], start + seconds(9));
+        assert!(!expiry.has_stood(&shard, TTL, start + seconds(18)));
+        assert!(expiry.has_stood(&shard, TTL, start + seconds(19)));
     }
 
     // E3, D1
@@ -114,12 +114,12 @@ mod tests {
     fn an_ask_is_no_sign_of_life_but_whatever_comes_with_it_is() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
         for (counter, runs_out) in [(2, true), (3, false)] {
-            let mut witness = Witness::default();
-            witness.observe(&[row(1, 1)], start);
+            let mut expiry = ExpiryWatch::default();
+            expiry.observe(&[row(1, 1)], start);
             let asked = Lease { wanted_by: Some("me".into()), ..row(1, counter) };
-            witness.observe(std::slice::from_ref(&asked), start + seconds(9));
-            witness.observe(&[asked], start + seconds(10));
-            assert_eq!(witness.has_stood(&shard, TTL, start + seconds(10)), runs_out);
+            expiry.observe(std::slice::from_ref(&asked), start + seconds(9));
+            expiry.observe(&[asked], start + seconds(10));
+            assert_eq!(expiry.has_stood(&shard, TTL, start + seconds(10)), runs_out);
         }
     }
 
@@ -127,16 +127,16 @@ mod tests {
     #[test]
     fn the_next_lease_to_run_out_is_one_of_others_and_not_one_that_has() {
         let (start, ttl) = (Instant::now(), TTL);
-        let mut witness = Witness::default();
-        witness.observe(&[row(1, 1)], start);
-        assert_eq!(witness.next_to_run_out("me", ttl, start + seconds(9)), Some(start + seconds(10)));
-        assert_eq!(witness.next_to_run_out("me", ttl, start + seconds(10)), None);
-        assert_eq!(witness.next_to_run_out("other", ttl, start), None);
+        let mut expiry = ExpiryWatch::default();
+        expiry.observe(&[row(1, 1)], start);
+        assert_eq!(expiry.next_to_run_out("me", ttl, start + seconds(9)), Some(start + seconds(10)));
+        assert_eq!(expiry.next_to_run_out("me", ttl, start + seconds(10)), None);
+        assert_eq!(expiry.next_to_run_out("other", ttl, start), None);
     }
 
     // E3
     #[test]
     fn a_row_that_was_never_seen_has_not_run_out() {
-        assert!(!Witness::default().has_stood(&ShardId::new("a"), TTL, Instant::now()));
+        assert!(!ExpiryWatch::default().has_stood(&ShardId::new("a"), TTL, Instant::now()));
     }
 }

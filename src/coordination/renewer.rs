@@ -18,49 +18,49 @@ use tokio::{
 };
 
 use crate::{
-    coordination::due_queue::Looks,
+    coordination::due_queue::DueQueue,
     error::{KinesisError, service::StoreError},
     lease::{Lease, Write},
     state::{
-        context::Hub,
+        context::SubscriptionContext,
         lifecycle::CloseReport,
-        shard::{Duty, Errand, GRAIN, Shard, Shards},
+        shard::{GRAIN, InFlightOp, Shard, Shards, StoreOp},
     },
     types::id::ShardId,
 };
 
 /// An errand that came back: what the store said, to whom, and when it was sent.
-type Back = (Arc<Shard>, Errand, Instant, Result<Write, StoreError>);
+type Back = (Arc<Shard>, InFlightOp, Instant, Result<Write, StoreError>);
 
 /// See the module.
-pub(crate) struct Keeper {
-    hub: Arc<Hub>,
+pub(crate) struct LeaseRenewer {
+    context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
-    errands: FuturesUnordered<BoxFuture<'static, Back>>,
+    ops: FuturesUnordered<BoxFuture<'static, Back>>,
     /// When to look at single shards, apart from the rounds.
-    looks: Looks,
+    looks: DueQueue,
     report: CloseReport,
 }
 
 /// Starts the keeper. It ends the subscription's life once `coordinator` has ended and every lease is released.
-pub(crate) fn start(hub: Arc<Hub>, shards: Arc<Shards>, coordinator: JoinHandle<()>) {
-    let keeper = Keeper {
-        hub,
+pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coordinator: JoinHandle<()>) {
+    let renewer = LeaseRenewer {
+        context,
         shards,
-        errands: FuturesUnordered::new(),
-        looks: Looks::default(),
+        ops: FuturesUnordered::new(),
+        looks: DueQueue::default(),
         report: CloseReport::default(),
     };
-    tokio::spawn(keeper.run(coordinator));
+    tokio::spawn(renewer.run(coordinator));
 }
 
-impl Keeper {
+impl LeaseRenewer {
     async fn run(mut self, coordinator: JoinHandle<()>) {
-        let hub = Arc::clone(&self.hub);
-        let _ends = EndsTheLife { hub: Arc::clone(&hub), shards: Arc::clone(&self.shards) };
+        let context = Arc::clone(&self.context);
+        let _ends = EndsTheLife { context: Arc::clone(&context), shards: Arc::clone(&self.shards) };
         let until = select! {
             biased;
-            until = hub.life.closing() => until,
+            until = context.lifecycle.closing() => until,
             () = self.keep(|_| false) => return,
         };
         self.leave(until);
@@ -71,7 +71,7 @@ impl Keeper {
             () = self.keep(|_| false) => return,
         }
         self.leave(until);
-        let last_try = until.max(Instant::now()) + hub.settings.lease_ttl;
+        let last_try = until.max(Instant::now()) + context.settings.lease_ttl;
         let all_are_released = |shards: &Shards| !shards.all().iter().any(|shard| shard.is_held());
         select! {
             biased;
@@ -90,23 +90,23 @@ impl Keeper {
 
     /// Does what is due, until nothing is any more.
     async fn keep(&mut self, done: impl Fn(&Shards) -> bool) {
-        let hub = Arc::clone(&self.hub);
-        let mut rounds = interval(hub.settings.round());
+        let context = Arc::clone(&self.context);
+        let mut rounds = interval(context.settings.round());
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whoever has an errand under way is not done. That spares looking at every shard after each of them.
-        while !(self.errands.is_empty() && done(&self.shards)) {
+        while !(self.ops.is_empty() && done(&self.shards)) {
             select! {
                 biased;
                 // Before the errands, which a busy user could keep coming for ever: renewals hang on the rounds.
                 _ = rounds.tick() => self.round(),
-                Some(back) = self.errands.next() => self.settle(back),
-                shards = hub.bell.rung() => self.visit(&shards),
+                Some(back) = self.ops.next() => self.settle(back),
+                shards = context.wakeups.rung() => self.visit(&shards),
                 () = at(self.looks.next()) => self.look(),
             }
         }
     }
 
-    /// Looks at the shards that rang.
+    /// DueQueue at the shards that rang.
     fn visit(&mut self, shards: &BTreeSet<ShardId>) {
         for shard_id in shards {
             if let Some(shard) = self.shards.get(shard_id) {
@@ -115,7 +115,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at the shards for which it is time, or nearly so.
+    /// DueQueue at the shards for which it is time, or nearly so.
     fn look(&mut self) {
         for shard_id in self.looks.take_due(Instant::now() + GRAIN) {
             if let Some(shard) = self.shards.get(&shard_id) {
@@ -124,7 +124,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at every shard: at what was settled without a word, and at leases that are new.
+    /// DueQueue at every shard: at what was settled without a word, and at leases that are new.
     fn round(&mut self) {
         let now = Instant::now();
         for shard in self.shards.all() {
@@ -136,70 +136,68 @@ impl Keeper {
     /// Sends the errand that is due for this shard, if there is one.
     fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
-        let Some(errand) = shard.errand(now) else {
+        let Some(op) = shard.op(now) else {
             return self.looks.set(&shard.id, shard.look_again_at());
         };
         self.looks.set(&shard.id, None);
-        let (hub, shard) = (Arc::clone(&self.hub), Arc::clone(shard));
-        self.errands.push(
+        let (context, shard) = (Arc::clone(&self.context), Arc::clone(shard));
+        self.ops.push(
             async move {
-                let answer = run(&hub, &errand).await;
-                (shard, errand, now, answer)
+                let answer = run(&context, &op).await;
+                (shard, op, now, answer)
             }
             .boxed(),
         );
     }
 
     /// Enters what came of an errand, and sends the next one.
-    fn settle(&mut self, (shard, errand, sent_at, answer): Back) {
+    fn settle(&mut self, (shard, op, sent_at, answer): Back) {
         match answer {
-            Ok(Write::Applied(())) => self.applied(&shard, &errand, sent_at),
-            Ok(Write::Refused(row)) => self.refused(&shard, &errand, row),
+            Ok(Write::Applied(())) => self.applied(&shard, &op, sent_at),
+            Ok(Write::Refused(row)) => self.refused(&shard, &op, row),
             Err(error) => {
-                if shard.failed(&errand, &error, Instant::now()) {
+                if shard.failed(&op, &error, Instant::now()) {
                     tracing::warn!(
-                        stream = %self.hub.stream, shard_id = %shard.id, epoch = errand.held.epoch, %error,
-                        "the lease store failed while {}", errand.duty.doing()
+                        stream = %self.context.stream, shard_id = %shard.id, epoch = op.held.epoch, %error,
+                        "the lease store failed while {}", op.store_op.doing()
                     );
-                    shard.report_store(errand.duty.doing(), error);
+                    shard.report_store(op.store_op.doing(), error);
                 }
             }
         }
         self.send(&shard);
     }
 
-    fn applied(&mut self, shard: &Shard, errand: &Errand, sent_at: Instant) {
-        if !shard.applied(errand, sent_at) {
+    fn applied(&mut self, shard: &Shard, op: &InFlightOp, sent_at: Instant) {
+        if !shard.applied(op, sent_at) {
             return;
         }
-        if errand.duty.ends_shard() {
-            tracing::info!(stream = %self.hub.stream, shard_id = %shard.id, epoch = errand.held.epoch, "the shard_id is read to its end");
-            self.hub.agenda.notify_one();
+        if op.store_op.ends_shard() {
+            tracing::info!(stream = %self.context.stream, shard_id = %shard.id, epoch = op.held.epoch, "the shard_id is read to its end");
+            self.context.agenda.notify_one();
         }
-        if errand.duty == Duty::Release {
+        if op.store_op == StoreOp::Release {
             self.close(shard);
         }
     }
 
     /// The lease is no longer ours.
-    fn refused(&mut self, shard: &Shard, errand: &Errand, row: Option<Lease>) {
-        if !shard.holds(&errand.held) {
+    fn refused(&mut self, shard: &Shard, op: &InFlightOp, row: Option<Lease>) {
+        if !shard.holds(&op.held) {
             return;
         }
         self.close(shard);
-        if errand.duty == Duty::Release {
+        if op.store_op == StoreOp::Release {
             return;
         }
-        let (stream, shard_id) = (Arc::clone(&self.hub.stream), shard.id.clone());
+        let (stream, shard_id) = (Arc::clone(&self.context.stream), shard.id.clone());
         let owner = row.as_ref().and_then(|row| row.owner.clone());
         match row {
-            Some(Lease { owner: Some(owner), epoch, .. })
-                if owner == errand.held.owner && epoch > errand.held.epoch =>
-            {
-                self.hub.fail(KinesisError::DuplicateOwner { stream, shard: shard_id, owner, epoch });
+            Some(Lease { owner: Some(owner), epoch, .. }) if owner == op.held.owner && epoch > op.held.epoch => {
+                self.context.fail(KinesisError::DuplicateOwner { stream, shard: shard_id, owner, epoch });
             }
             _ => {
-                let lost = KinesisError::LeaseLost { stream, shard: shard_id, epoch: errand.held.epoch, owner };
+                let lost = KinesisError::LeaseLost { stream, shard: shard_id, epoch: op.held.epoch, owner };
                 tracing::warn!(error = %lost, "a lease is lost");
                 shard.report(lost);
             }
@@ -208,7 +206,7 @@ impl Keeper {
 
     /// Closes the books of a shard, noting what is open while the subscription winds down.
     fn close(&mut self, shard: &Shard) {
-        self.report.open.extend(shard.open_deliveries().filter(|_| !self.hub.life.is_running()));
+        self.report.open.extend(shard.open_deliveries().filter(|_| !self.context.lifecycle.is_running()));
         shard.retire();
     }
 
@@ -217,24 +215,24 @@ impl Keeper {
             self.report.unsaved.push(shard.id.clone());
             self.close(&shard);
         }
-        self.hub.inbox.end();
-        self.hub.life.finish(self.report);
+        self.context.events.end();
+        self.context.lifecycle.finish(self.report);
     }
 }
 
 /// Ends the life of a subscription with its keeper, however that ends: a lease store that panics and a runtime that goes
 /// leave nobody waiting.
 struct EndsTheLife {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
 }
 
 impl Drop for EndsTheLife {
     fn drop(&mut self) {
-        if self.hub.life.is_over() {
+        if self.context.lifecycle.is_over() {
             return;
         }
-        self.hub.interrupted();
+        self.context.interrupted();
         let held = self.shards.all().into_iter().filter(|shard| shard.is_held());
         let mut report = CloseReport::default();
         for shard in held {
@@ -242,19 +240,19 @@ impl Drop for EndsTheLife {
             report.unsaved.push(shard.id.clone());
             shard.retire();
         }
-        self.hub.inbox.end();
-        self.hub.life.finish(report);
+        self.context.events.end();
+        self.context.lifecycle.finish(report);
     }
 }
 
 /// One call on the store.
-async fn run(hub: &Hub, errand: &Errand) -> Result<Write, StoreError> {
-    let call = match &errand.duty {
-        Duty::Save(checkpoint, _) => hub.store.checkpoint(&errand.held, checkpoint),
-        Duty::Release => hub.store.release(&errand.held),
-        Duty::Renew => hub.store.renew(&errand.held),
+async fn run(context: &SubscriptionContext, op: &InFlightOp) -> Result<Write, StoreError> {
+    let call = match &op.store_op {
+        StoreOp::Save(checkpoint, _) => context.store.checkpoint(&op.held, checkpoint),
+        StoreOp::Release => context.store.release(&op.held),
+        StoreOp::Renew => context.store.renew(&op.held),
     };
-    hub.answer(call).await
+    context.answer(call).await
 }
 
 async fn at(instant: Option<Instant>) {

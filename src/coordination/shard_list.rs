@@ -17,15 +17,15 @@ const MISSING_FOR: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Catalogue {
-    shards: BTreeMap<ShardId, Entry>,
+pub(crate) struct ShardList {
+    shards: BTreeMap<ShardId, KnownShard>,
     gone: BTreeSet<ShardId>,
     has_listed: bool,
     changes: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KnownShard {
     shard: ListedShard,
     /// When a listing that shows it was begun, or the last page of its parent named it.
     seen_at: Option<Instant>,
@@ -33,7 +33,7 @@ struct Entry {
     missing_since: Option<Instant>,
 }
 
-impl Entry {
+impl KnownShard {
     fn new(shard: ListedShard, seen_at: Instant) -> Self {
         Self { shard, seen_at: Some(seen_at), missing_since: None }
     }
@@ -57,7 +57,7 @@ pub(crate) struct Gone {
     pub(crate) was_memory: bool,
 }
 
-impl Catalogue {
+impl ShardList {
     /// Every shard that is not gone, by id.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &ListedShard> {
         self.shards.values().map(|entry| &entry.shard)
@@ -107,7 +107,7 @@ impl Catalogue {
         let mut missing = std::mem::take(&mut self.shards);
         let mut parents = Vec::new();
         for shard in listing {
-            let mut entry = Entry::new(shard, begun);
+            let mut entry = KnownShard::new(shard, begun);
             if let Some(before) = missing.remove(&entry.shard.id).filter(|before| !before.is_memory()) {
                 self.changes += u64::from(before.shard.closed != entry.shard.closed);
                 // It may have been named while it was being listed.
@@ -138,7 +138,7 @@ impl Catalogue {
     fn expect(&mut self, parents: impl IntoIterator<Item = ShardId>, now: Instant) {
         for id in parents {
             if !self.gone.contains(&id) {
-                self.shards.entry(id.clone()).or_insert_with(|| Entry::memory(&id, &[], now));
+                self.shards.entry(id.clone()).or_insert_with(|| KnownShard::memory(&id, &[], now));
             }
         }
     }
@@ -146,8 +146,8 @@ impl Catalogue {
     /// Takes in shards that the last page of their parent named, before any listing shows them.
     pub(crate) fn announce(&mut self, children: &[ListedShard], now: Instant) {
         for shard in children {
-            if self.shards.get(&shard.id).is_none_or(Entry::is_memory) {
-                self.shards.insert(shard.id.clone(), Entry::new(shard.clone(), now));
+            if self.shards.get(&shard.id).is_none_or(KnownShard::is_memory) {
+                self.shards.insert(shard.id.clone(), KnownShard::new(shard.clone(), now));
                 self.expect(shard.parents.iter().cloned(), now);
             }
         }
@@ -159,7 +159,7 @@ impl Catalogue {
         let read = rows.iter().filter(|row| row.checkpoint.is_some());
         let passed: BTreeSet<&ShardId> = read.flat_map(|row| &row.parents).collect();
         for row in rows.iter().filter(|row| row.is_ended() || !passed.contains(&row.key.shard)) {
-            let entry = || Entry::memory(&row.key.shard, &row.parents, listed_at);
+            let entry = || KnownShard::memory(&row.key.shard, &row.parents, listed_at);
             self.shards.entry(row.key.shard.clone()).or_insert_with(entry);
         }
     }
@@ -181,85 +181,85 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    fn list(catalogue: &mut Catalogue, shards: &[&str], now: Instant) -> Vec<ShardId> {
-        let gone = catalogue.list(shards.iter().map(|id| shard(id)).collect(), (now, now), |_| false);
+    fn list(shard_list: &mut ShardList, shards: &[&str], now: Instant) -> Vec<ShardId> {
+        let gone = shard_list.list(shards.iter().map(|id| shard(id)).collect(), (now, now), |_| false);
         gone.into_iter().map(|gone| gone.shard).collect()
     }
 
     // H6
     #[test]
     fn a_shard_is_gone_when_two_listings_ten_seconds_apart_lack_it() {
-        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
-        list(&mut catalogue, &["a", "b"], start);
-        assert!(list(&mut catalogue, &["b"], start + seconds(1)).is_empty());
-        assert!(list(&mut catalogue, &["b"], start + seconds(10)).is_empty());
-        assert_eq!(ids(catalogue.shards()), ["a", "b"]);
-        assert_eq!(list(&mut catalogue, &["b"], start + seconds(11)), ["a".into()]);
-        assert_eq!(ids(catalogue.shards()), ["b"]);
+        let (mut shard_list, start) = (ShardList::default(), Instant::now());
+        list(&mut shard_list, &["a", "b"], start);
+        assert!(list(&mut shard_list, &["b"], start + seconds(1)).is_empty());
+        assert!(list(&mut shard_list, &["b"], start + seconds(10)).is_empty());
+        assert_eq!(ids(shard_list.shards()), ["a", "b"]);
+        assert_eq!(list(&mut shard_list, &["b"], start + seconds(11)), ["a".into()]);
+        assert_eq!(ids(shard_list.shards()), ["b"]);
     }
 
     // H6
     #[test]
     fn a_listing_that_takes_long_does_not_count_as_one_that_was_begun_later() {
-        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
-        list(&mut catalogue, &["a"], start);
-        list(&mut catalogue, &[], start + seconds(1));
+        let (mut shard_list, start) = (ShardList::default(), Instant::now());
+        list(&mut shard_list, &["a"], start);
+        list(&mut shard_list, &[], start + seconds(1));
         let slow = (start + seconds(5), start + seconds(12));
-        assert!(catalogue.list(Vec::new(), slow, |_| false).is_empty());
-        assert_eq!(list(&mut catalogue, &[], start + seconds(11)), ["a".into()]);
+        assert!(shard_list.list(Vec::new(), slow, |_| false).is_empty());
+        assert_eq!(list(&mut shard_list, &[], start + seconds(11)), ["a".into()]);
     }
 
     // H6
     #[test]
     fn a_shard_that_is_listed_again_was_never_gone() {
-        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
-        list(&mut catalogue, &["a"], start);
-        list(&mut catalogue, &[], start + seconds(1));
-        list(&mut catalogue, &["a"], start + seconds(2));
-        assert!(list(&mut catalogue, &[], start + seconds(13)).is_empty());
-        assert_eq!(list(&mut catalogue, &[], start + seconds(23)), ["a".into()]);
+        let (mut shard_list, start) = (ShardList::default(), Instant::now());
+        list(&mut shard_list, &["a"], start);
+        list(&mut shard_list, &[], start + seconds(1));
+        list(&mut shard_list, &["a"], start + seconds(2));
+        assert!(list(&mut shard_list, &[], start + seconds(13)).is_empty());
+        assert_eq!(list(&mut shard_list, &[], start + seconds(23)), ["a".into()]);
     }
 
     // H6
     #[test]
     fn a_shard_that_the_service_denies_is_gone_with_the_first_listing_that_lacks_it() {
-        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
-        list(&mut catalogue, &["a", "b"], start);
-        let gone = catalogue.list(vec![shard("b")], (start, start), |id| id.as_str() == "a");
+        let (mut shard_list, start) = (ShardList::default(), Instant::now());
+        list(&mut shard_list, &["a", "b"], start);
+        let gone = shard_list.list(vec![shard("b")], (start, start), |id| id.as_str() == "a");
         assert!(matches!(&gone[..], [Gone { shard, was_memory: false }] if shard.as_str() == "a"));
-        assert!(catalogue.list(vec![shard("b")], (start, start), |_| true).is_empty());
+        assert!(shard_list.list(vec![shard("b")], (start, start), |_| true).is_empty());
     }
 
     // H6
     #[test]
     fn a_parent_that_a_listing_lacks_is_waited_for_unless_it_is_the_first_listing() {
-        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
+        let (mut shard_list, start) = (ShardList::default(), Instant::now());
         let child = |id: &str, parent: &str| ListedShard { parents: vec![parent.into()], ..shard(id) };
-        catalogue.list(vec![child("b", "a")], (start, start), |_| false);
-        assert_eq!(ids(catalogue.shards()), ["b"]);
+        shard_list.list(vec![child("b", "a")], (start, start), |_| false);
+        assert_eq!(ids(shard_list.shards()), ["b"]);
         let later = start + seconds(1);
-        catalogue.list(vec![child("b", "a"), child("d", "c")], (later, later), |_| false);
-        assert_eq!((ids(catalogue.shards()), ids(catalogue.takeable())), (vec!["b", "c", "d"], vec!["b", "d"]));
+        shard_list.list(vec![child("b", "a"), child("d", "c")], (later, later), |_| false);
+        assert_eq!((ids(shard_list.shards()), ids(shard_list.takeable())), (vec!["b", "c", "d"], vec!["b", "d"]));
         // It is listed, and the next one above it is not.
-        catalogue.list(vec![child("d", "c"), child("c", "b2")], (later, later), |_| false);
+        shard_list.list(vec![child("d", "c"), child("c", "b2")], (later, later), |_| false);
         assert_eq!(
-            (ids(catalogue.shards()), ids(catalogue.takeable())),
+            (ids(shard_list.shards()), ids(shard_list.takeable())),
             (vec!["b", "b2", "c", "d"], vec!["b", "c", "d"])
         );
-        let catalogue = &mut Catalogue::default();
-        catalogue.list(Vec::new(), (start, start), |_| false);
-        catalogue.list(vec![child("d", "c")], (later, later), |_| false);
-        let gone = catalogue.list(vec![child("d", "c")], (start + seconds(11), start + seconds(11)), |_| false);
+        let shard_list = &mut ShardList::default();
+        shard_list.list(Vec::new(), (start, start), |_| false);
+        shard_list.list(vec![child("d", "c")], (later, later), |_| false);
+        let gone = shard_list.list(vec![child("d", "c")], (start + seconds(11), start + seconds(11)), |_| false);
         assert!(matches!(&gone[..], [Gone { shard, was_memory: true }] if shard.as_str() == "c"));
     }
 
     // H4
     #[test]
     fn a_child_is_known_before_a_listing_shows_it() {
-        let (mut catalogue, start) = (Catalogue::default(), Instant::now());
-        list(&mut catalogue, &["a"], start);
-        catalogue.announce(&[shard("a1"), shard("a2")], start);
-        list(&mut catalogue, &["a"], start + seconds(1));
-        assert_eq!(ids(catalogue.shards()), ["a", "a1", "a2"]);
+        let (mut shard_list, start) = (ShardList::default(), Instant::now());
+        list(&mut shard_list, &["a"], start);
+        shard_list.announce(&[shard("a1"), shard("a2")], start);
+        list(&mut shard_list, &["a"], start + seconds(1));
+        assert_eq!(ids(shard_list.shards()), ["a", "a1", "a2"]);
     }
 }

@@ -17,19 +17,19 @@ const WRITES_AT_ONCE: usize = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
-    shut: Option<Shut>,
+pub(super) struct Circuit {
+    shut: Option<OpenCircuit>,
 }
 
 /// Writes failed, the last one in this state after all others.
 #[derive(Clone, Copy, Debug)]
-struct Shut {
+struct OpenCircuit {
     since: Instant,
     opens_at: Instant,
     failures: u32,
 }
 
-impl Gate {
+impl Circuit {
     /// How many writes may be under way now.
     pub(super) fn width(&self, now: Instant) -> usize {
         match self.shut {
@@ -60,7 +60,7 @@ impl Gate {
             FailureKind::NotFound | FailureKind::Denied => LONGEST_PAUSE,
             _ => doubled(FIRST_PAUSE, LONGEST_PAUSE, failures),
         };
-        self.shut = Some(Shut { since: now, opens_at: now + pause, failures });
+        self.shut = Some(OpenCircuit { since: now, opens_at: now + pause, failures });
     }
 }
 
@@ -69,10 +69,10 @@ mod tests {
     use super::*;
 
     fn pauses(kinds: &[FailureKind]) -> Vec<u64> {
-        let (mut gate, mut now) = (Gate::default(), Instant::now());
+        let (mut circuit, mut now) = (Circuit::default(), Instant::now());
         let fail = |kind: &FailureKind| {
-            gate.failed(*kind, now, now);
-            let pause = gate.opens_at().unwrap() - now;
+            circuit.failed(*kind, now, now);
+            let pause = circuit.opens_at().unwrap() - now;
             now += pause;
             pause.as_secs()
         };
@@ -95,17 +95,17 @@ mod tests {
     // A7
     #[test]
     fn writes_that_fail_together_count_as_one_and_then_a_single_one_goes_first() {
-        let (mut gate, start) = (Gate::default(), Instant::now());
+        let (mut circuit, start) = (Circuit::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!((gate.width(start), gate.opens_at()), (16, None));
+        assert_eq!((circuit.width(start), circuit.opens_at()), (16, None));
         for answer in 10..26 {
-            gate.failed(FailureKind::Throttled, start, at(answer));
+            circuit.failed(FailureKind::Throttled, start, at(answer));
         }
-        assert_eq!(gate.opens_at(), Some(at(1_010)));
-        assert_eq!([1_009, 1_010, 5_000].map(|millis| gate.width(at(millis))), [0, 1, 1]);
-        gate.failed(FailureKind::Throttled, at(1_010), at(1_020));
-        assert_eq!(gate.opens_at(), Some(at(3_020)));
-        gate.passed();
-        assert_eq!((gate.width(at(1_030)), gate.opens_at()), (16, None));
+        assert_eq!(circuit.opens_at(), Some(at(1_010)));
+        assert_eq!([1_009, 1_010, 5_000].map(|millis| circuit.width(at(millis))), [0, 1, 1]);
+        circuit.failed(FailureKind::Throttled, at(1_010), at(1_020));
+        assert_eq!(circuit.opens_at(), Some(at(3_020)));
+        circuit.passed();
+        assert_eq!((circuit.width(at(1_030)), circuit.opens_at()), (16, None));
     }
 }

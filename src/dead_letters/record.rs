@@ -1,16 +1,16 @@
-//! A record as it is written to the dead-letter stream: a pure encoding.
+//! A record as it is written to the dead-record stream: a pure encoding.
 
 use bytes::Bytes;
 
 use crate::{
     config::limits,
     error::KinesisError,
-    state::{context::Hub, events::Returned},
+    state::{context::SubscriptionContext, events::Returned},
     wire::envelope,
 };
 
 /// What the names of the headers that are added begin with.
-const PREFIX: &str = "kinesis-dead-letter-";
+const PREFIX: &str = "kinesis-dead-record-";
 
 /// A record to be written.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,10 +23,10 @@ pub(super) struct Letter {
 ///
 /// A record without a partition key gets its sequence number as one: it spreads as the record itself did, and a repeated
 /// write goes to the same shard.
-pub(super) fn letter(hub: &Hub, spent: &Returned) -> Result<Letter, KinesisError> {
+pub(super) fn record(context: &SubscriptionContext, spent: &Returned) -> Result<Letter, KinesisError> {
     let record = &spent.record;
     let own = record.headers.iter().map(|(name, value)| (name.to_owned(), value.clone()));
-    let headers: Vec<(String, Bytes)> = own.chain(origin(hub, spent)).collect();
+    let headers: Vec<(String, Bytes)> = own.chain(origin(context, spent)).collect();
     let data = envelope::encode(&headers, record.payload.clone())?;
     let partition_key = record.partition_key.as_deref().unwrap_or(record.sequence_number.as_str());
     limits::check_record(partition_key, data.len())?;
@@ -34,13 +34,13 @@ pub(super) fn letter(hub: &Hub, spent: &Returned) -> Result<Letter, KinesisError
 }
 
 /// The headers that are added.
-fn origin(hub: &Hub, spent: &Returned) -> impl Iterator<Item = (String, Bytes)> {
+fn origin(context: &SubscriptionContext, spent: &Returned) -> impl Iterator<Item = (String, Bytes)> {
     let told = [
-        ("stream", Some(hub.stream.to_string())),
+        ("stream", Some(context.stream.to_string())),
         ("shard", Some(spent.shard.to_string())),
         ("sequence-number", Some(spent.record.sequence_number.to_string())),
         ("arrived-at", spent.record.arrived_at.map(|millis| millis.to_string())),
-        ("consumer", Some(hub.consumer.to_string())),
+        ("consumer", Some(context.consumer.to_string())),
         ("attempts", Some(spent.attempts.to_string())),
         ("reason", Some(spent.reason.to_string())),
     ];

@@ -90,7 +90,7 @@ impl LeaseToken {
 impl fmt::Debug for LeaseToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseToken")
-            .field("stream", &self.shard.hub.stream)
+            .field("stream", &self.shard.context.stream)
             .field("shard", &self.shard.id)
             .field("epoch", &self.epoch)
             .finish_non_exhaustive()

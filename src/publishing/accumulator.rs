@@ -7,12 +7,12 @@
 //!          └────────────► ready ──► take ─► in flight ─► answer ───────────┤ stored, refused, attempts spent
 //!                           ▲ ▲                           │ │              │
 //!                           │ └───────── resting ◄────────┘ └─► suspects ──┘ a refused request, in halves
-//!                           └── the call failed: nothing goes out until the gate opens
+//!                           └── the call failed: nothing goes out until the circuit opens
 //! ```
 //!
-//! It does no I/O and has no clock: time is handed in. A *parcel* is what becomes one entry of a request: a record, or
-//! several of one key that are aggregated. In order, a key has one parcel that is ready, in flight, resting or suspect, and
-//! the rest of it queues behind. What settles is put aside for [`Lanes::settled`].
+//! It does no I/O and has no clock: time is handed in. A *entry* is what becomes one entry of a request: a record, or
+//! several of one key that are aggregated. In order, a key has one entry that is ready, in flight, resting or suspect, and
+//! the rest of it queues behind. What settles is put aside for [`Accumulator::settled`].
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque, hash_map},
@@ -29,8 +29,8 @@ use crate::{
     error::KinesisError,
     publishing::{
         accumulator::{
-            circuit::Gate,
-            entry::{Item, Parcel},
+            circuit::Circuit,
+            entry::{AcceptedRecord, QueuedEntry},
         },
         record::{Outgoing, PublishOrder, Published},
     },
@@ -65,7 +65,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Settled<T> {
     pub(crate) record: Outgoing,
-    pub(crate) receipt: T,
+    pub(crate) completion: T,
     pub(crate) attempts: u32,
     pub(crate) outcome: Result<Published, KinesisError>,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Counts {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Lanes<T> {
+pub(crate) struct Accumulator<T> {
     stream: Arc<str>,
     rules: Rules,
     hasher: RandomState,
@@ -91,23 +91,23 @@ pub(crate) struct Lanes<T> {
     /// Records before this one do not linger.
     hurry: u64,
     /// Behind one of their key, by the hash of the key: two keys that share one share a lane, which does no harm.
-    queues: HashMap<u64, VecDeque<Box<Item<T>>>>,
+    queues: HashMap<u64, VecDeque<Box<AcceptedRecord<T>>>>,
     /// By ticket: the oldest goes first.
-    ready: BTreeMap<u64, Parcel<T>>,
+    ready: BTreeMap<u64, QueuedEntry<T>>,
     ready_bytes: usize,
     /// Failed entries, by the time at which they are ready again.
-    resting: BTreeMap<(Instant, u64), Parcel<T>>,
+    resting: BTreeMap<(Instant, u64), QueuedEntry<T>>,
     /// Parts of requests that were refused as a whole: one record may be to blame.
-    suspects: VecDeque<Vec<Parcel<T>>>,
-    flights: BTreeMap<u64, Vec<Parcel<T>>>,
+    suspects: VecDeque<Vec<QueuedEntry<T>>>,
+    flights: BTreeMap<u64, Vec<QueuedEntry<T>>>,
     next_flight: u64,
-    gate: Gate,
+    circuit: Circuit,
     backoff: Backoff,
     settled: Vec<Settled<T>>,
     counts: Counts,
 }
 
-impl<T> Lanes<T> {
+impl<T> Accumulator<T> {
     pub(crate) fn new(stream: Arc<str>, rules: Rules) -> Self {
         let hasher = RandomState::new();
         let backoff = Backoff::new(hasher.hash_one(&stream));
@@ -124,7 +124,7 @@ impl<T> Lanes<T> {
             suspects: VecDeque::new(),
             flights: BTreeMap::new(),
             next_flight: 0,
-            gate: Gate::default(),
+            circuit: Circuit::default(),
             backoff,
             settled: Vec::new(),
             counts: Counts::default(),
@@ -132,10 +132,10 @@ impl<T> Lanes<T> {
     }
 
     /// Takes a record, whose payload and headers make this data. Tells whether whoever sends should look.
-    pub(crate) fn accept(&mut self, record: Outgoing, data: Bytes, receipt: T, now: Instant) -> bool {
+    pub(crate) fn accept(&mut self, record: Outgoing, data: Bytes, completion: T, now: Instant) -> bool {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        let item = Box::new(Item { ticket, record, data, accepted: now, receipt });
+        let item = Box::new(AcceptedRecord { ticket, record, data, accepted: now, completion });
         let lane = match self.rules.order {
             PublishOrder::ByKey => Some(self.hasher.hash_one(&item.record.partition_key)),
             PublishOrder::Relaxed => None,
@@ -150,7 +150,7 @@ impl<T> Lanes<T> {
             }
         }
         let (was_idle, was_full) = (self.ready.is_empty(), self.is_full());
-        self.make_ready(Parcel::new(lane, item));
+        self.make_ready(QueuedEntry::new(lane, item));
         was_idle || self.is_full() && !was_full
     }
 
@@ -163,15 +163,15 @@ impl<T> Lanes<T> {
     /// Settles what is too old, and makes ready what has rested.
     pub(crate) fn pass(&mut self, now: Instant) {
         while let Some(rested) = self.resting.first_entry().filter(|rested| rested.key().0 <= now) {
-            let parcel = rested.remove();
-            self.make_ready(parcel);
+            let entry = rested.remove();
+            self.make_ready(entry);
         }
         while let Some(oldest) = self.ready.first_entry()
             && oldest.get().first.accepted + self.rules.timeout <= now
         {
-            let parcel = oldest.remove();
-            self.ready_bytes -= parcel.size();
-            self.expire(parcel, now);
+            let entry = oldest.remove();
+            self.ready_bytes -= entry.size();
+            self.expire(entry, now);
         }
     }
 
@@ -208,32 +208,32 @@ impl<T> Lanes<T> {
         let ready = mem::take(&mut self.ready).into_values();
         let flights = mem::take(&mut self.flights).into_values().flatten();
         let suspects = mem::take(&mut self.suspects).into_iter().flatten();
-        let parcels: Vec<_> = resting.chain(ready).chain(flights).chain(suspects).collect();
+        let entries: Vec<_> = resting.chain(ready).chain(flights).chain(suspects).collect();
         self.ready_bytes = 0;
-        for parcel in parcels {
-            self.settle(parcel, |_| Err(error.clone()));
+        for entry in entries {
+            self.settle(entry, |_| Err(error.clone()));
         }
-        while let Some((_, parcel)) = self.ready.pop_first() {
-            self.ready_bytes -= parcel.size();
-            self.settle(parcel, |_| Err(error.clone()));
+        while let Some((_, entry)) = self.ready.pop_first() {
+            self.ready_bytes -= entry.size();
+            self.settle(entry, |_| Err(error.clone()));
         }
     }
 
     /// Nothing that queues is older than what it queues behind.
-    fn oldest(&self) -> Option<&Item<T>> {
+    fn oldest(&self) -> Option<&AcceptedRecord<T>> {
         let flying = self.flights.values().chain(&self.suspects).flatten();
-        let parcels = self.ready.values().take(1).chain(self.resting.values()).chain(flying);
-        parcels.map(|parcel| &*parcel.first).min_by_key(|first| first.ticket)
+        let entries = self.ready.values().take(1).chain(self.resting.values()).chain(flying);
+        entries.map(|entry| &*entry.first).min_by_key(|first| first.ticket)
     }
 
-    fn make_ready(&mut self, parcel: Parcel<T>) {
-        self.ready_bytes += parcel.size();
-        self.ready.insert(parcel.first.ticket, parcel);
+    fn make_ready(&mut self, entry: QueuedEntry<T>) {
+        self.ready_bytes += entry.size();
+        self.ready.insert(entry.first.ticket, entry);
     }
 
-    /// Settles the records of a parcel that are too old; the rest of it is ready again.
-    fn expire(&mut self, parcel: Parcel<T>, now: Instant) {
-        let (old, rest) = parcel.split_at(|item| item.accepted + self.rules.timeout <= now);
+    /// Settles the records of a entry that are too old; the rest of it is ready again.
+    fn expire(&mut self, entry: QueuedEntry<T>, now: Instant) {
+        let (old, rest) = entry.split_at(|item| item.accepted + self.rules.timeout <= now);
         let is_whole = rest.is_none();
         if let Some(rest) = rest {
             self.make_ready(rest);

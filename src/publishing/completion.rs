@@ -7,7 +7,7 @@ use crate::{delivery::Acker, publishing::record::Published};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) enum Receipt {
+pub(super) enum Completion {
     /// Whoever holds the sink, of failures only.
     Sink,
     /// The delivery of which it was made. A failure is told to the sink as well.
@@ -16,7 +16,7 @@ pub(super) enum Receipt {
     Caller(oneshot::Sender<Result<Published, PublishError>>),
 }
 
-impl Receipt {
+impl Completion {
     /// Its record was not accepted, which whoever handed it in is told.
     pub(super) fn give_back(self) {
         if let Self::Acker(acker) = self {

@@ -1,4 +1,4 @@
-//! The one who sends: makes the requests that the lanes ask for, and brings the answers back.
+//! The one who sends: makes the requests that the accumulator ask for, and brings the answers back.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use crate::{
     kinesis::Service,
     publishing::{
         accumulator::{Answer, Request},
-        shared::{Desk, Round},
+        shared::{Round, Shared},
     },
 };
 
 /// Sends what is handed in, until nothing is left and nothing will come. Dropped before that, or ended by a panic, it
 /// settles what is open as interrupted.
-pub(super) fn run(desk: Arc<Desk>) -> impl Future<Output = ()> + Send + 'static {
-    let presence = Presence(desk);
+pub(super) fn run(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
+    let presence = Presence(shared);
     async move {
-        let desk = &presence.0;
+        let shared = &presence.0;
         let mut calls = FuturesUnordered::new();
         loop {
-            let Round { requests, service, wake, is_done } = desk.round();
+            let Round { requests, service, wake, is_done } = shared.round();
             if let Some(service) = service {
-                calls.extend(requests.into_iter().map(|request| call(&service, &desk.stream, request)));
+                calls.extend(requests.into_iter().map(|request| call(&service, &shared.stream, request)));
             }
             if is_done {
                 return;
             }
             select! {
                 biased;
-                Some((flight, answer)) = calls.next() => desk.answered(flight, answer),
-                () = desk.work() => {}
+                Some((flight, answer)) = calls.next() => shared.answered(flight, answer),
+                () = shared.work() => {}
                 () = at(wake) => {}
             }
         }
@@ -55,7 +55,7 @@ async fn at(time: Option<Instant>) {
 }
 
 /// Whoever waits for a record is never left waiting.
-struct Presence(Arc<Desk>);
+struct Presence(Arc<Shared>);
 
 impl Drop for Presence {
     fn drop(&mut self) {

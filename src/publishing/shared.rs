@@ -1,4 +1,4 @@
-//! Where records are handed in and answers come back: what the handles of a sink share with its courier.
+//! Where records are handed in and answers come back: what the handles of a sink share with its sender.
 
 use std::{
     collections::VecDeque,
@@ -18,12 +18,12 @@ use crate::{
     error::KinesisError,
     kinesis::Service,
     publishing::{
-        accumulator::Lanes,
-        completion::Receipt,
+        accumulator::Accumulator,
+        completion::Completion,
         options::PublishTo,
         record::{Outgoing, Published},
     },
-    util::{mutex::lock, watched::Board},
+    util::{mutex::lock, watched::Watched},
 };
 
 mod sender_side;
@@ -31,21 +31,21 @@ mod sender_side;
 pub(super) use crate::publishing::shared::sender_side::Round;
 
 /// See the module.
-pub(super) struct Desk {
+pub(super) struct Shared {
     pub(super) stream: Arc<str>,
     connection: Arc<Connection>,
     room: Budget,
     /// A reservation is at most this, or else idle handles, which reserve a byte each, could keep a large record out.
     most_reserved: usize,
-    state: Mutex<State>,
-    /// To the courier: there may be something to send.
+    state: Mutex<SinkState>,
+    /// To the sender: there may be something to send.
     work: Notify,
     /// To those who flush: everything before this ticket is settled.
-    settled: Board<u64>,
+    settled: Watched<u64>,
 }
 
-struct State {
-    lanes: Lanes<Kept>,
+struct SinkState {
+    accumulator: Accumulator<KeptRecord>,
     /// The one over which the last record was accepted: what was accepted is sent, whether or not the connection was closed
     /// meanwhile.
     service: Option<Arc<dyn Service>>,
@@ -59,20 +59,21 @@ struct State {
 
 /// What a record has with it: whoever is to be told, and its place in the room.
 #[derive(Debug)]
-struct Kept {
-    receipt: Receipt,
+struct KeptRecord {
+    completion: Completion,
     _room: Option<Grant>,
 }
 
 /// What will have become of a record.
-pub(super) type Outcome = oneshot::Receiver<Result<Published, PublishError>>;
+pub(super) type PublishOutcome = oneshot::Receiver<Result<Published, PublishError>>;
 
-impl Desk {
+impl Shared {
     pub(super) fn new(connection: Arc<Connection>, to: PublishTo) -> Result<Self, KinesisError> {
         let (name, rules, bytes) = to.checked()?;
         let stream: Arc<str> = name.into();
-        let lanes = Lanes::new(Arc::clone(&stream), rules);
-        let state = State { lanes, service: None, failures: VecDeque::new(), is_closed: false, is_over: false };
+        let accumulator = Accumulator::new(Arc::clone(&stream), rules);
+        let state =
+            SinkState { accumulator, service: None, failures: VecDeque::new(), is_closed: false, is_over: false };
         Ok(Self {
             stream,
             connection,
@@ -80,7 +81,7 @@ impl Desk {
             most_reserved: bytes / 2,
             state: Mutex::new(state),
             work: Notify::new(),
-            settled: Board::new(0),
+            settled: Watched::new(0),
         })
     }
 
@@ -110,11 +111,11 @@ impl Desk {
     /// # Cancel safety
     ///
     /// A future that is dropped has handed nothing in.
-    pub(super) async fn hand_in(&self, record: Outgoing) -> Result<Outcome, PublishError> {
+    pub(super) async fn hand_in(&self, record: Outgoing) -> Result<PublishOutcome, PublishError> {
         let prepared = Prepared::new(record)?;
         let room = self.admit(Some(&prepared)).await;
         let (caller, outcome) = oneshot::channel();
-        self.accept(prepared, Receipt::Caller(caller), Some(room))?;
+        self.accept(prepared, Completion::Caller(caller), Some(room))?;
         Ok(outcome)
     }
 
@@ -122,7 +123,7 @@ impl Desk {
     pub(super) fn accept(
         &self,
         prepared: Prepared,
-        receipt: Receipt,
+        completion: Completion,
         mut room: Option<Grant>,
     ) -> Result<(), PublishError> {
         if let Some(room) = &mut room {
@@ -134,8 +135,8 @@ impl Desk {
         let cause = match service {
             Ok(service) if !state.is_over => {
                 state.service = Some(service);
-                let kept = Kept { receipt, _room: room };
-                let is_news = state.lanes.accept(record, data, kept, Instant::now());
+                let kept = KeptRecord { completion, _room: room };
+                let is_news = state.accumulator.accept(record, data, kept, Instant::now());
                 drop(state);
                 if is_news {
                     self.work.notify_one();
@@ -146,13 +147,13 @@ impl Desk {
             Err(cause) => cause,
         };
         drop(state);
-        receipt.give_back();
+        completion.give_back();
         Err(PublishError::new(record, 0, cause))
     }
 
     /// Sends all that was accepted so far without lingering.
     pub(super) fn hurry(&self) -> u64 {
-        let upto = lock(&self.state).lanes.hurry();
+        let upto = lock(&self.state).accumulator.hurry();
         self.work.notify_one();
         upto
     }
@@ -176,7 +177,7 @@ impl Desk {
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
-        state.lanes.hurry();
+        state.accumulator.hurry();
         let unheard = mem::take(&mut state.failures);
         drop(state);
         self.work.notify_one();
@@ -186,7 +187,7 @@ impl Desk {
     pub(super) fn stats(&self) -> PublishStats {
         let now = Instant::now();
         let state = lock(&self.state);
-        let counts = state.lanes.counts();
+        let counts = state.accumulator.counts();
         PublishStats {
             stream: Arc::clone(&self.stream),
             published: counts.published,
@@ -195,9 +196,9 @@ impl Desk {
             requests: counts.requests,
             retries: counts.retries,
             throttles: counts.throttles,
-            in_flight: state.lanes.accepted() - counts.published - counts.failed,
+            in_flight: state.accumulator.accepted() - counts.published - counts.failed,
             in_flight_bytes: self.room.held(),
-            oldest: state.lanes.oldest_accepted().map(|accepted| now.saturating_duration_since(accepted)),
+            oldest: state.accumulator.oldest_accepted().map(|accepted| now.saturating_duration_since(accepted)),
         }
     }
 
@@ -212,8 +213,8 @@ impl Desk {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("Shared").field("stream", &self.stream).finish_non_exhaustive()
     }
 }

@@ -14,10 +14,10 @@ use crate::{
     budget::Grant,
     delivery::Acker,
     publishing::{
-        completion::Receipt,
+        completion::Completion,
         record::{Outgoing, Published},
         sender,
-        shared::Desk,
+        shared::Shared,
     },
 };
 
@@ -92,8 +92,8 @@ pub struct PublishSink {
 
 type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 
-/// The last one to be dropped closes the desk.
-struct Handle(Arc<Desk>);
+/// The last one to be dropped closes the shared.
+struct Handle(Arc<Shared>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -102,11 +102,11 @@ impl Drop for Handle {
 }
 
 impl PublishSink {
-    /// Starts the courier. Panics outside of a tokio runtime.
-    pub(super) fn start(desk: Desk) -> Self {
-        let desk = Arc::new(desk);
-        tokio::spawn(sender::run(Arc::clone(&desk)));
-        Self::of(Arc::new(Handle(desk)))
+    /// Starts the sender. Panics outside of a tokio runtime.
+    pub(super) fn start(shared: Shared) -> Self {
+        let shared = Arc::new(shared);
+        tokio::spawn(sender::run(Arc::clone(&shared)));
+        Self::of(Arc::new(Handle(shared)))
     }
 
     fn of(handle: Arc<Handle>) -> Self {
@@ -137,7 +137,7 @@ impl PublishSink {
     /// Never: a sink answers for every record that it accepted.
     pub async fn publish(&self, record: Outgoing) -> Result<Published, PublishError> {
         let answer = self.handle.0.hand_in(record).await?;
-        answer.await.expect("the courier answers for every record, also when it is dropped")
+        answer.await.expect("the sender answers for every record, also when it is dropped")
     }
 
     /// Sends everything at once, and waits until every record that was accepted so far is settled, through whichever clone
@@ -185,10 +185,10 @@ impl PublishSink {
             self.seat = self.seating.is_none().then(|| self.handle.0.try_admit(None)).flatten();
         }
         if self.seat.is_none() {
-            let desk = &self.handle.0;
+            let shared = &self.handle.0;
             let seating = self.seating.get_or_insert_with(|| {
-                let desk = Arc::clone(desk);
-                Box::pin(async move { desk.admit(None).await })
+                let shared = Arc::clone(shared);
+                Box::pin(async move { shared.admit(None).await })
             });
             self.seat = Some(ready!(seating.as_mut().poll(cx)));
             self.seating = None;
@@ -196,11 +196,11 @@ impl PublishSink {
         Poll::Ready(Ok(()))
     }
 
-    fn put(&mut self, record: Outgoing, receipt: Receipt) -> Result<(), PublishError> {
+    fn put(&mut self, record: Outgoing, completion: Completion) -> Result<(), PublishError> {
         match Prepared::new(record) {
-            Ok(prepared) => self.handle.0.accept(prepared, receipt, self.seat.take()),
+            Ok(prepared) => self.handle.0.accept(prepared, completion, self.seat.take()),
             Err(refused) => {
-                receipt.give_back();
+                completion.give_back();
                 Err(refused)
             }
         }
@@ -208,10 +208,10 @@ impl PublishSink {
 
     fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {
         self.failure()?;
-        let desk = &self.handle.0;
+        let shared = &self.handle.0;
         let flushing = self.flushing.get_or_insert_with(|| {
-            let desk = Arc::clone(desk);
-            Box::pin(async move { desk.flush().await })
+            let shared = Arc::clone(shared);
+            Box::pin(async move { shared.flush().await })
         });
         ready!(flushing.as_mut().poll(cx));
         self.flushing = None;
@@ -233,7 +233,7 @@ impl Sink<Outgoing> for PublishSink {
     }
 
     fn start_send(mut self: Pin<&mut Self>, record: Outgoing) -> Result<(), PublishError> {
-        self.put(record, Receipt::Sink)
+        self.put(record, Completion::Sink)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {
@@ -253,7 +253,7 @@ impl Sink<(Outgoing, Acker)> for PublishSink {
     }
 
     fn start_send(mut self: Pin<&mut Self>, (record, acker): (Outgoing, Acker)) -> Result<(), PublishError> {
-        self.put(record, Receipt::Acker(acker))
+        self.put(record, Completion::Acker(acker))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {

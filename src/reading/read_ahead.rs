@@ -11,7 +11,7 @@ use crate::{
     reading::reader::Reader,
     state::{
         page::Page,
-        shard::{Shard, Over},
+        shard::{Over, Shard},
     },
 };
 

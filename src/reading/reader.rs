@@ -19,9 +19,9 @@ use crate::{
         stuck_iterator::Stall,
     },
     state::{
-        context::Hub,
+        context::SubscriptionContext,
         page::{Page, Weight},
-        shard::{Shard, Opening, Over},
+        shard::{Opening, Over, Shard},
     },
     types::id::SequenceNumber,
 };
@@ -51,7 +51,7 @@ enum Cursor {
 /// The reader of one shard under one lease.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     shard: Arc<Shard>,
     opening: Opening,
     cursor: Cursor,
@@ -85,8 +85,8 @@ enum Step {
 impl Reader {
     /// A reader that begins at `origin`.
     pub(crate) fn new(shard: Arc<Shard>, opening: Opening, origin: Origin, retention: Option<Duration>) -> Self {
-        let hub = Arc::clone(&shard.hub);
-        let (stream, shard_id, epoch) = (&hub.stream, &shard.id, opening.epoch);
+        let context = Arc::clone(&shard.context);
+        let (stream, shard_id, epoch) = (&context.stream, &shard.id, opening.epoch);
         let span = tracing::info_span!("read", %stream, %shard_id, epoch);
         let forecast = match origin {
             Origin::Latest => Forecast::AtTip { since: Instant::now(), answer: 0 },
@@ -94,8 +94,8 @@ impl Reader {
         };
         Self {
             span,
-            pace: Pace::new(hub.settings.reads_per_second, hub.settings.poll_interval),
-            hub,
+            pace: Pace::new(context.settings.reads_per_second, context.settings.poll_interval),
+            context,
             shard,
             opening,
             cursor: Cursor::Lost,
@@ -204,13 +204,13 @@ impl Reader {
     }
 
     async fn iterator(&self) -> Result<Placed, ServiceFailure> {
-        self.hub.service.place(&self.hub.stream, &self.shard.id, &self.resume).await
+        self.context.service.place(&self.context.stream, &self.shard.id, &self.resume).await
     }
 
     /// One GetRecords.
     async fn read(&mut self, iterator: &str) -> Step {
-        let mut grant = self.hub.budget.admit(self.forecast).await;
-        let limit = self.hub.read_limit();
+        let mut grant = self.context.budget.admit(self.forecast).await;
+        let limit = self.context.read_limit();
         match self.fetch(iterator, limit, &mut grant).await {
             Ok(fetched) => {
                 self.watch_lag(&fetched, limit);
@@ -224,7 +224,7 @@ impl Reader {
     }
 
     async fn fetch(&self, iterator: &str, limit: u32, grant: &mut Grant) -> Result<Fetched, ServiceFailure> {
-        let mut call = self.hub.service.read(iterator, limit);
+        let mut call = self.context.service.read(iterator, limit);
         if let Ok(answer) = timeout(KEEPS_ROOM, &mut call).await {
             return answer;
         }
@@ -234,11 +234,11 @@ impl Reader {
 
     /// Warns of a shard that falls behind at the pace of its reads, where these ask for less than they were set to.
     fn watch_lag(&mut self, fetched: &Fetched, limit: u32) {
-        let settings = &self.hub.settings;
+        let settings = &self.context.settings;
         let is_full = limit < settings.read_limit && fetched.records.len() >= limit as usize;
         let behind = behind(fetched);
         if self.lag.grows(Instant::now(), behind.filter(|_| is_full), settings.reads_per_second) {
-            self.hub.warn_of_small_reads(&self.shard.id, behind.unwrap_or_default());
+            self.context.warn_of_small_reads(&self.shard.id, behind.unwrap_or_default());
         }
     }
 
@@ -250,7 +250,7 @@ impl Reader {
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());
         self.cursor = match next {
             // At the tip of a closed shard, its end is still to be seen.
-            Some(_) if is_at_tip && self.hub.settings.stop_at_tip && !self.shard.is_closed() => Cursor::Tip,
+            Some(_) if is_at_tip && self.context.settings.stop_at_tip && !self.shard.is_closed() => Cursor::Tip,
             Some(iterator) => Cursor::At(iterator),
             None => Cursor::End(children),
         };
@@ -259,7 +259,7 @@ impl Reader {
             counts.behind = behind;
         });
         let bytes = records.iter().map(size).sum();
-        self.hub.budget.learn(self.forecast, bytes);
+        self.context.budget.learn(self.forecast, bytes);
         self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             self.pace.answered(Instant::now(), Answer::Empty);

@@ -248,10 +248,10 @@ async fn shutting_down_closes_every_subscription_and_lets_them_drain() {
     let me = ground.instance("me");
     let connection = Connection::default();
     connection.open(Arc::clone(&me.wire) as Arc<_>);
-    let hub = me.hub(horizon());
-    connection.enter(&hub).await.unwrap();
-    let mut subscription = start(hub).await.unwrap();
-    let refused = connection.enter(&me.hub(horizon())).await.unwrap_err();
+    let context = me.context(horizon());
+    connection.enter(&context).await.unwrap();
+    let mut subscription = start(context).await.unwrap();
+    let refused = connection.enter(&me.context(horizon())).await.unwrap_err();
     assert!(matches!(refused, KinesisError::AlreadySubscribed { .. }));
     let record = next(&mut subscription).await;
     let worker = async {
@@ -272,9 +272,9 @@ async fn a_subscription_that_is_closing_is_waited_for_by_the_next_one() {
     let me = ground.instance("me");
     let connection = Connection::default();
     connection.open(Arc::clone(&me.wire) as Arc<_>);
-    let hub = me.hub(horizon());
-    connection.enter(&hub).await.unwrap();
-    let mut subscription = start(hub).await.unwrap();
+    let context = me.context(horizon());
+    connection.enter(&context).await.unwrap();
+    let mut subscription = start(context).await.unwrap();
     let record = next(&mut subscription).await;
     let closing = tokio::spawn(subscription.close());
     let settling = tokio::spawn(async move {
@@ -282,7 +282,7 @@ async fn a_subscription_that_is_closing_is_waited_for_by_the_next_one() {
         record.ack();
     });
     sleep(millis(1)).await;
-    connection.enter(&me.hub(horizon())).await.unwrap();
+    connection.enter(&me.context(horizon())).await.unwrap();
     assert_eq!((ground.millis(), ground.owner("a").await.as_str()), (7_000, ""));
     assert!(closing.await.unwrap().is_clean());
     settling.await.unwrap();
@@ -294,10 +294,10 @@ async fn a_stream_that_does_not_exist_is_refused_before_anything_else_is_asked()
     let ground = Ground::new(&["a"]);
     ground.kinesis.delete();
     let me = ground.instance("me");
-    let refused = start(me.hub(latest())).await.unwrap_err();
+    let refused = start(me.context(latest())).await.unwrap_err();
     assert!(matches!(refused, KinesisError::Stream { .. }), "{refused}");
     me.wire.fail(Rule::on(Op::DescribeStreamSummary), FailureKind::Denied);
-    let denied = start(me.hub(latest())).await.unwrap_err();
+    let denied = start(me.context(latest())).await.unwrap_err();
     assert!(matches!(denied, KinesisError::Denied { .. }), "{denied}");
     assert_eq!(me.wire.script.made(Op::ListShards), []);
 }

@@ -440,7 +440,7 @@ async fn an_answer_that_is_lost_makes_a_second_dead_letter_and_loses_nothing() {
 }
 
 /// A random life of one consumer of a shard of forty records, with faults of every kind on the dead-letter stream.
-struct Life {
+struct Lifecycle {
     ground: Ground,
     rng: Rng,
     /// Acknowledged, or handed out as an error.
@@ -448,7 +448,7 @@ struct Life {
     given_back: BTreeSet<String>,
 }
 
-impl Life {
+impl Lifecycle {
     fn new(seed: u64) -> Self {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 40);
@@ -514,14 +514,14 @@ impl Life {
 #[tokio::test(start_paused = true)]
 async fn whatever_happens_no_checkpoint_passes_a_record_that_is_neither_settled_nor_a_dead_letter() {
     for seed in 0..100 {
-        let mut life = Life::new(seed);
+        let mut lifecycle = Lifecycle::new(seed);
         let mut lives = 0;
-        while life.check().await < 40 {
-            let me = life.ground.instance("me");
-            life.trouble(&me);
+        while lifecycle.check().await < 40 {
+            let me = lifecycle.ground.instance("me");
+            lifecycle.trouble(&me);
             let mut subscription = me.subscribe(deadly(2)).await;
-            life.consume(&mut subscription).await;
-            if life.rng.below(2) == 0 {
+            lifecycle.consume(&mut subscription).await;
+            if lifecycle.rng.below(2) == 0 {
                 subscription.close().await;
             }
             lives += 1;

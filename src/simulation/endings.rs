@@ -99,9 +99,9 @@ fn a_runtime_that_goes_leaves_the_next_one_nothing_to_wait_for() {
     let (me, subscription, closer) = first.block_on(async {
         let me = Ground::new(&["a"]).instance("me");
         connection.open(Arc::clone(&me.wire) as Arc<_>);
-        let hub = me.hub(horizon());
-        connection.enter(&hub).await.unwrap();
-        let subscription = start::start(hub).await.unwrap();
+        let context = me.context(horizon());
+        connection.enter(&context).await.unwrap();
+        let subscription = start::start(context).await.unwrap();
         let closer = subscription.closer();
         (me, subscription, closer)
     });
@@ -111,7 +111,7 @@ fn a_runtime_that_goes_leaves_the_next_one_nothing_to_wait_for() {
         let item = timeout(HOUR, subscription.next()).await.unwrap();
         assert!(matches!(item, Some(Err(KinesisError::Interrupted { .. }))), "{item:?}");
         timeout(HOUR, closer.close()).await.unwrap();
-        timeout(HOUR, connection.enter(&me.hub(horizon()))).await.unwrap().unwrap();
+        timeout(HOUR, connection.enter(&me.context(horizon()))).await.unwrap().unwrap();
     });
 }
 
@@ -122,14 +122,14 @@ async fn no_subscription_is_entered_after_the_connection_was_closed() {
     let me = ground.instance("me");
     let connection = Arc::new(Connection::default());
     connection.open(Arc::clone(&me.wire) as Arc<_>);
-    let first = me.hub(horizon());
+    let first = me.context(horizon());
     connection.enter(&first).await.unwrap();
     let mut subscription = start::start(first).await.unwrap();
     ground.kinesis.put("a", 1);
     let held = next(&mut subscription).await;
     let closing = tokio::spawn(subscription.close());
     sleep(millis(1)).await;
-    let (shared, second) = (Arc::clone(&connection), me.hub(horizon()));
+    let (shared, second) = (Arc::clone(&connection), me.context(horizon()));
     let waiting = tokio::spawn(async move { shared.enter(&second).await });
     sleep(millis(1)).await;
     let shutdown = tokio::spawn(async move { connection.close().await });
@@ -166,9 +166,9 @@ async fn a_start_that_is_given_up_takes_no_more_leases() {
     let ground = Ground::new(&shards);
     let me = ground.instance("me");
     me.table.script.plan(Rule::on(Ask::Take).always(), Fault::Delay(seconds(2)));
-    let hub = me.hub(latest());
-    assert!(timeout(seconds(1), start::start(Arc::clone(&hub))).await.is_err());
-    assert!(hub.life.over().await.unsaved.is_empty());
+    let context = me.context(latest());
+    assert!(timeout(seconds(1), start::start(Arc::clone(&context))).await.is_err());
+    assert!(context.lifecycle.over().await.unsaved.is_empty());
     assert_eq!(me.table.script.made(Ask::Take).len(), 64, "those that were under way");
     assert_eq!(ground.millis(), 2_000);
 }

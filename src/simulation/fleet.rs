@@ -34,7 +34,7 @@ use crate::{
         harness::{horizon, latest, millis, seconds},
         nemesis::trouble,
         network::{Line, Network},
-        oracle::{Counts, Doubt, Watched, World},
+        oracle::{Counts, Doubt, RecordedTable, World},
     },
     state::lifecycle::CloseReport,
     util::mutex::lock,
@@ -88,7 +88,7 @@ enum Leaving {
 struct Fleet {
     clock: Clock,
     network: Arc<Network>,
-    rows: Arc<Watched>,
+    rows: Arc<RecordedTable>,
     river: River,
     world: Arc<Mutex<World>>,
     rng: Rng,
@@ -116,7 +116,7 @@ impl Fleet {
         let kinesis = Arc::new(Kinesis::under(clock.clone(), &SHARDS));
         let mut fleet = Self {
             network: Arc::new(Network::new(clock.clone())),
-            rows: Arc::new(Watched::new(&world)),
+            rows: Arc::new(RecordedTable::new(&world)),
             river: River::new(&kinesis, &world, clock.clone(), &mut rng),
             clock,
             world,

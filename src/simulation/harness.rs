@@ -21,7 +21,7 @@ use crate::{
     error::KinesisError,
     kinesis::Service,
     lease::{Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Take},
-    state::context::{Hub, Identity},
+    state::context::{Identity, SubscriptionContext},
     subscription::{Subscription, descriptor::KinesisStream, start},
     util::mutex::lock,
 };
@@ -135,13 +135,18 @@ pub(crate) struct Instance {
 
 impl Instance {
     pub(crate) async fn subscribe(&self, stream: KinesisStream) -> Subscription {
-        start::start(self.hub(stream)).await.unwrap()
+        start::start(self.context(stream)).await.unwrap()
     }
 
-    pub(crate) fn hub(&self, stream: KinesisStream) -> Arc<Hub> {
+    pub(crate) fn context(&self, stream: KinesisStream) -> Arc<SubscriptionContext> {
         let (name, settings) = stream.checked().unwrap();
         let identity = Identity { consumer: CONSUMER.into(), stream: name.into(), owner: Arc::clone(&self.owner) };
-        Hub::new(identity, settings, Arc::clone(&self.wire) as Arc<dyn Service>, Arc::clone(&self.table) as Arc<_>)
+        SubscriptionContext::new(
+            identity,
+            settings,
+            Arc::clone(&self.wire) as Arc<dyn Service>,
+            Arc::clone(&self.table) as Arc<_>,
+        )
     }
 
     /// The process dies: nothing that it still does reaches the lease table.

@@ -23,7 +23,7 @@ pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(20);
 
 /// What becomes of a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     /// All is stored.
     Stored,
     /// The entries at these places fail so, the others are stored.
@@ -44,7 +44,7 @@ pub(crate) struct Asked {
     pub(crate) entries: Vec<Entry>,
 }
 
-type Plan = Box<dyn FnMut(usize, &[Entry]) -> Fate + Send>;
+type Plan = Box<dyn FnMut(usize, &[Entry]) -> Outcome + Send>;
 
 /// See the module.
 pub(crate) struct Intake {
@@ -60,14 +60,14 @@ struct State {
 
 impl Intake {
     /// The plan is asked for the fate of each request, which are counted from 0.
-    pub(crate) fn new(plan: impl FnMut(usize, &[Entry]) -> Fate + Send + 'static) -> Arc<Self> {
+    pub(crate) fn new(plan: impl FnMut(usize, &[Entry]) -> Outcome + Send + 'static) -> Arc<Self> {
         let state = State { plan: Box::new(plan), asked: Vec::new(), stored: Vec::new() };
         Arc::new(Self { start: Instant::now(), state: Mutex::new(state) })
     }
 
     /// All goes well.
     pub(crate) fn kind() -> Arc<Self> {
-        Self::new(|_, _| Fate::Stored)
+        Self::new(|_, _| Outcome::Stored)
     }
 
     /// A connection that leads here, and a publisher on it.
@@ -108,18 +108,18 @@ impl Intake {
     }
 
     async fn take(&self, entries: Vec<Entry>) -> Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure> {
-        let fate = {
+        let outcome = {
             let mut state = lock(&self.state);
             let k = state.asked.len();
             state.asked.push(Asked { at: self.start.elapsed(), entries: entries.clone() });
             (state.plan)(k, &entries)
         };
         sleep(ROUND_TRIP).await;
-        let fails = match &fate {
-            Fate::Refused(kind) => return Err(failure(*kind)),
-            Fate::Hangs => return pending().await,
-            Fate::Fails(fails) => fails.as_slice(),
-            Fate::Stored | Fate::Lost(_) => &[],
+        let fails = match &outcome {
+            Outcome::Refused(kind) => return Err(failure(*kind)),
+            Outcome::Hangs => return pending().await,
+            Outcome::Fails(fails) => fails.as_slice(),
+            Outcome::Stored | Outcome::Lost(_) => &[],
         };
         let results =
             entries.iter().enumerate().map(|(place, entry)| match fails.iter().find(|(failed, _)| *failed == place) {
@@ -127,8 +127,8 @@ impl Intake {
                 None => Ok(self.store(entry)),
             });
         let results = results.collect();
-        match fate {
-            Fate::Lost(kind) => Err(failure(kind)),
+        match outcome {
+            Outcome::Lost(kind) => Err(failure(kind)),
             _ => Ok(results),
         }
     }

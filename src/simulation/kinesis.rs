@@ -232,8 +232,8 @@ impl Kinesis {
         lock(&self.state).exists = false;
     }
 
-    pub(crate) fn iterators_live(&self, life: Duration) {
-        lock(&self.state).iterators_live = life;
+    pub(crate) fn iterators_live(&self, lifecycle: Duration) {
+        lock(&self.state).iterators_live = lifecycle;
     }
 
     /// The service's time in Unix milliseconds.

@@ -13,7 +13,7 @@ use crate::{
     simulation::harness::{
         Ground, Instance, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
-    state::shard::{Duty, Shards},
+    state::shard::{Shards, StoreOp},
 };
 
 /// When a shard was read first.
@@ -283,8 +283,8 @@ async fn a_shard_that_is_gone_does_not_hold_its_children_back() {
 async fn an_end_that_is_seen_too_late_does_not_pass_records_that_were_not_handed_out() {
     let ground = split(3);
     let me = ground.instance("me");
-    let hub = me.hub(horizon());
-    let shard = Shards::default().get_or_open(&hub, &"a".into());
+    let context = me.context(horizon());
+    let shard = Shards::default().get_or_open(&context, &"a".into());
     ground.steal("a", "me").await;
     let lease = ground.row("a").await.unwrap();
     let held = Held { key: lease.key.clone(), owner: "me".into(), epoch: lease.epoch };
@@ -293,5 +293,5 @@ async fn an_end_that_is_seen_too_late_does_not_pass_records_that_were_not_handed
     shard.fetched(opening.generation, 3).unwrap();
     shard.leave(now);
     shard.at_end(opening.generation, Vec::new());
-    assert_eq!(shard.errand(now).unwrap().duty, Duty::Release);
+    assert_eq!(shard.op(now).unwrap().store_op, StoreOp::Release);
 }

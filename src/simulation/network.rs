@@ -25,7 +25,7 @@ use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
-    simulation::oracle::Watched,
+    simulation::oracle::RecordedTable,
     types::id::ShardId,
     util::mutex::lock,
 };
@@ -83,7 +83,7 @@ impl fmt::Debug for Network {
 #[derive(Debug)]
 pub(crate) struct Line {
     network: Arc<Network>,
-    rows: Arc<Watched>,
+    rows: Arc<RecordedTable>,
     pub(crate) script: Script<Ask, StoreError>,
     state: Arc<Mutex<State>>,
 }
@@ -123,7 +123,7 @@ impl State {
 }
 
 /// What becomes of a call that arrives.
-enum Fate {
+enum Outcome {
     Answered,
     Lost(StoreError),
     Failed(StoreError),
@@ -131,7 +131,12 @@ enum Fate {
 
 impl Line {
     /// `lag`: a call, and an answer, are under way for less than so many milliseconds.
-    pub(crate) fn new(network: &Arc<Network>, rows: &Arc<Watched>, (ttl, lag): (Duration, u64), rng: Rng) -> Self {
+    pub(crate) fn new(
+        network: &Arc<Network>,
+        rows: &Arc<RecordedTable>,
+        (ttl, lag): (Duration, u64),
+        rng: Rng,
+    ) -> Self {
         let state = State { rng, lag, ttl, calls: BTreeMap::new(), deadlines: BTreeMap::new() };
         Self {
             network: Arc::clone(network),
@@ -160,19 +165,19 @@ impl Line {
         &self,
         op: Ask,
         shard: Option<&ShardId>,
-        act: impl FnOnce(&Watched) -> Result<T, StoreError> + Send + 'static,
+        act: impl FnOnce(&RecordedTable) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<'static, T> {
         let fault = self.script.enter(op, shard.cloned(), String::new());
         let mut state = lock(&self.state);
         let ((there, back), number) = (state.lags(), state.number(shard));
         drop(state);
         let late = |time: Duration| there + u64::try_from(time.as_millis()).unwrap();
-        let (there, fate) = match fault {
-            None => (there, Fate::Answered),
-            Some(Fault::Fail(error)) => (there, Fate::Failed(error)),
-            Some(Fault::FailAfter(time, error)) => (late(time), Fate::Failed(error)),
-            Some(Fault::LoseAnswer(error)) => (there, Fate::Lost(error)),
-            Some(Fault::Delay(time)) => (late(time), Fate::Answered),
+        let (there, outcome) = match fault {
+            None => (there, Outcome::Answered),
+            Some(Fault::Fail(error)) => (there, Outcome::Failed(error)),
+            Some(Fault::FailAfter(time, error)) => (late(time), Outcome::Failed(error)),
+            Some(Fault::LoseAnswer(error)) => (there, Outcome::Lost(error)),
+            Some(Fault::Delay(time)) => (late(time), Outcome::Answered),
             Some(Fault::Hang | Fault::Panic) => return pending().boxed(),
         };
         let (tell, told) = oneshot::channel();
@@ -181,10 +186,10 @@ impl Line {
             if tell.is_closed() && !lock(&state).is_last(shard.as_ref(), number) {
                 return;
             }
-            let answer = match fate {
-                Fate::Answered => act(&rows),
-                Fate::Lost(error) => act(&rows).and(Err(error)),
-                Fate::Failed(error) => Err(error),
+            let answer = match outcome {
+                Outcome::Answered => act(&rows),
+                Outcome::Lost(error) => act(&rows).and(Err(error)),
+                Outcome::Failed(error) => Err(error),
             };
             network.send(back, move |_| drop(tell.send(answer)));
         });
@@ -196,7 +201,7 @@ impl Line {
         &'a self,
         op: Ask,
         held: &'a Held,
-        act: impl FnOnce(&Watched) -> Result<Write, StoreError> + Send + 'static,
+        act: impl FnOnce(&RecordedTable) -> Result<Write, StoreError> + Send + 'static,
     ) -> StoreFuture<'a, Write> {
         let (sent, call) = (Instant::now(), self.call(op, Some(&held.key.shard), act));
         async move {

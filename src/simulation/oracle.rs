@@ -508,12 +508,12 @@ impl World {
 
 /// A lease table that shows the world every write that it applies.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct RecordedTable {
     rows: MemoryLeaseStore,
     world: Arc<Mutex<World>>,
 }
 
-impl Watched {
+impl RecordedTable {
     pub(crate) fn new(world: &Arc<Mutex<World>>) -> Self {
         Self { rows: MemoryLeaseStore::new(), world: Arc::clone(world) }
     }
@@ -544,7 +544,7 @@ impl Watched {
     }
 }
 
-impl LeaseStore for Watched {
+impl LeaseStore for RecordedTable {
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         self.rows.leases(consumer, stream)
     }

@@ -13,7 +13,7 @@ use tokio::{
     time::{Duration, sleep, timeout},
 };
 
-use super::intake::{Fate, Intake, ROUND_TRIP};
+use super::intake::{Intake, Outcome, ROUND_TRIP};
 use crate::{
     connection::Connection,
     delivery::{Acker, Delivery},
@@ -78,8 +78,8 @@ async fn send(sink: &mut PublishSink, records: Vec<Outgoing>) {
 #[tokio::test(start_paused = true)]
 async fn of_three_records_the_one_that_fails_is_sent_again_alone_and_each_has_its_result() {
     let intake = Intake::new(|k, _| match k {
-        0 => Fate::Fails(vec![(1, FailureKind::Throttled)]),
-        _ => Fate::Stored,
+        0 => Outcome::Fails(vec![(1, FailureKind::Throttled)]),
+        _ => Outcome::Stored,
     });
     let results = intake.publisher().1.publish_all("s", records("abc")).await;
     assert_eq!(told(&results), ["1", "3", "2"]);
@@ -150,10 +150,10 @@ async fn flushing_sends_at_once_and_waits_for_every_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_key_has_one_record_under_way_and_keeps_its_order_through_failures() {
     let intake = Intake::new(|k, entries| match k {
-        0..6 => Fate::Fails(vec![(entries.len() - 1, FailureKind::Throttled)]),
-        6 => Fate::Refused(FailureKind::Other),
-        7 => Fate::Lost(FailureKind::Unreachable),
-        _ => Fate::Stored,
+        0..6 => Outcome::Fails(vec![(entries.len() - 1, FailureKind::Throttled)]),
+        6 => Outcome::Refused(FailureKind::Other),
+        7 => Outcome::Lost(FailureKind::Unreachable),
+        _ => Outcome::Stored,
     });
     let results = intake.publisher().1.publish_all("s", records("ababababab")).await;
     assert!(results.iter().all(Result::is_ok));
@@ -195,9 +195,9 @@ async fn throttled_for_seconds_everything_is_stored_in_the_end_and_the_calls_are
     let start = tokio::time::Instant::now();
     let throttled = Intake::new(move |_, entries| {
         if start.elapsed() < seconds(5) {
-            Fate::Fails((0..entries.len()).map(|place| (place, FailureKind::Throttled)).collect())
+            Outcome::Fails((0..entries.len()).map(|place| (place, FailureKind::Throttled)).collect())
         } else {
-            Fate::Stored
+            Outcome::Stored
         }
     });
     let results = throttled.publisher().1.publish_all("s", records("abcdefgh")).await;
@@ -209,7 +209,7 @@ async fn throttled_for_seconds_everything_is_stored_in_the_end_and_the_calls_are
 // P3
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_stores_a_record_twice_and_never_not_at_all() {
-    let intake = Intake::new(|k, _| if k == 0 { Fate::Lost(FailureKind::Unreachable) } else { Fate::Stored });
+    let intake = Intake::new(|k, _| if k == 0 { Outcome::Lost(FailureKind::Unreachable) } else { Outcome::Stored });
     let results = intake.publisher().1.publish_all("s", records("ab")).await;
     assert_eq!(told(&results), ["3", "4"]);
     assert_eq!(intake.texts(), ["0", "1", "0", "1"]);
@@ -220,7 +220,7 @@ async fn a_lost_answer_stores_a_record_twice_and_never_not_at_all() {
 async fn a_record_that_its_stream_does_not_take_fails_alone_and_at_once() {
     let intake = Intake::new(|_, entries| {
         let too_large = entries.iter().any(|entry| entry.data.len() > 1_000);
-        if too_large { Fate::Refused(FailureKind::Rejected) } else { Fate::Stored }
+        if too_large { Outcome::Refused(FailureKind::Rejected) } else { Outcome::Stored }
     });
     let mut given: Vec<_> = (0..500).map(|number| Outgoing::new(format!("key {number}"), "x")).collect();
     given[123] = Outgoing::new("large", vec![b'.'; 1_001]);
@@ -241,7 +241,7 @@ async fn what_cannot_succeed_is_not_tried_again() {
     let table =
         [(FailureKind::Denied, "denied"), (FailureKind::NotFound, "stream"), (FailureKind::KeyUnusable, "service")];
     for (kind, expected) in table {
-        let intake = Intake::new(move |_, _| Fate::Refused(kind));
+        let intake = Intake::new(move |_, _| Outcome::Refused(kind));
         let results = intake.publisher().1.publish_all("s", records("ab")).await;
         assert_eq!((told(&results), intake.requests().len()), (vec![expected.to_owned(); 2], 1));
     }
@@ -250,7 +250,7 @@ async fn what_cannot_succeed_is_not_tried_again() {
 // P3
 #[tokio::test(start_paused = true)]
 async fn a_record_comes_back_when_its_time_or_its_attempts_are_used_up() {
-    let out_of_reach = || Intake::new(|_, _| Fate::Refused(FailureKind::Unreachable));
+    let out_of_reach = || Intake::new(|_, _| Outcome::Refused(FailureKind::Unreachable));
     let intake = out_of_reach();
     let results = intake.publisher().1.publish_all(to().delivery_timeout(seconds(10)), records("aa")).await;
     assert_eq!(told(&results), ["gave up"; 2]);
@@ -271,7 +271,7 @@ async fn a_record_comes_back_when_its_time_or_its_attempts_are_used_up() {
 // P3
 #[tokio::test(start_paused = true)]
 async fn senders_wait_at_the_bound_and_nothing_is_dropped() {
-    let intake = Intake::new(|k, _| if k == 0 { Fate::Refused(FailureKind::Other) } else { Fate::Stored });
+    let intake = Intake::new(|k, _| if k == 0 { Outcome::Refused(FailureKind::Other) } else { Outcome::Stored });
     let sink = sink(&intake, to().max_in_flight_bytes(64 << 10).order(PublishOrder::Relaxed));
     let held = sink.clone();
     let many = stream::iter((0..1_000).map(|number| Ok(Outgoing::new("key", format!("{number:>900}")))));
@@ -317,7 +317,7 @@ async fn records_that_wait_for_room_are_accepted_in_the_order_in_which_they_came
 // P3
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_the_error_of_a_later_call_and_the_sink_goes_on() {
-    let intake = Intake::new(|k, _| if k == 0 { Fate::Refused(FailureKind::Denied) } else { Fate::Stored });
+    let intake = Intake::new(|k, _| if k == 0 { Outcome::Refused(FailureKind::Denied) } else { Outcome::Stored });
     let mut sink = sink(&intake, to());
     send(&mut sink, records("ab")).await;
     let error = sink.flush().await.unwrap_err();
@@ -336,9 +336,9 @@ async fn a_failure_is_the_error_of_a_later_call_and_the_sink_goes_on() {
 async fn a_sink_that_is_dropped_still_sends_what_it_accepted() {
     let logged = Logged::new();
     let intake = Intake::new(|k, _| match k {
-        0 => Fate::Refused(FailureKind::Other),
-        1 => Fate::Fails(vec![(1, FailureKind::Denied)]),
-        _ => Fate::Stored,
+        0 => Outcome::Refused(FailureKind::Other),
+        1 => Outcome::Fails(vec![(1, FailureKind::Denied)]),
+        _ => Outcome::Stored,
     });
     let mut sink = sink(&intake, to().linger(seconds(60)));
     send(&mut sink, records("aba")).await;
@@ -363,7 +363,7 @@ async fn a_record_that_nobody_waits_for_any_more_is_sent_all_the_same() {
 fn a_runtime_that_ends_leaves_nobody_waiting() {
     let runtime = || Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let first = runtime();
-    let sink = first.block_on(async { sink(&Intake::new(|_, _| Fate::Hangs), to()) });
+    let sink = first.block_on(async { sink(&Intake::new(|_, _| Outcome::Hangs), to()) });
     let mut waiting = Box::pin(sink.publish(Outgoing::new("a", "0")));
     let mut handle = sink.clone();
     first.block_on(async {
@@ -433,9 +433,9 @@ async fn headers_hashes_and_keys_go_out_with_each_record() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_tells_how_a_sink_is_doing() {
     let intake = Intake::new(|k, _| match k {
-        0 => Fate::Fails(vec![(0, FailureKind::Throttled), (1, FailureKind::Denied)]),
-        1 => Fate::Hangs,
-        _ => Fate::Stored,
+        0 => Outcome::Fails(vec![(0, FailureKind::Throttled), (1, FailureKind::Denied)]),
+        1 => Outcome::Hangs,
+        _ => Outcome::Stored,
     });
     let mut sink = sink(&intake, to());
     send(&mut sink, records("abca")).await;
@@ -463,7 +463,8 @@ fn onwards(delivery: Delivery) -> (Outgoing, Acker) {
 async fn a_delivery_is_acknowledged_once_its_record_is_stored_and_not_before() {
     let (ground, mut subscription) = subscribed(3).await;
     let deliveries = take(&mut subscription, 3).await;
-    let intake = Intake::new(|k, _| if k == 0 { Fate::Fails(vec![(0, FailureKind::Throttled)]) } else { Fate::Stored });
+    let intake =
+        Intake::new(|k, _| if k == 0 { Outcome::Fails(vec![(0, FailureKind::Throttled)]) } else { Outcome::Stored });
     let mut sink = sink(&intake, to());
     for delivery in deliveries {
         sink.feed(onwards(delivery)).await.unwrap();
@@ -483,7 +484,7 @@ async fn a_delivery_is_acknowledged_once_its_record_is_stored_and_not_before() {
 async fn a_delivery_whose_record_is_not_stored_comes_again_and_the_sink_says_why() {
     let (_ground, mut subscription) = subscribed(3).await;
     let mut deliveries = take(&mut subscription, 3).await.into_iter();
-    let intake = Intake::new(|k, _| if k == 0 { Fate::Refused(FailureKind::Denied) } else { Fate::Stored });
+    let intake = Intake::new(|k, _| if k == 0 { Outcome::Refused(FailureKind::Denied) } else { Outcome::Stored });
     let mut sink = sink(&intake, to());
     sink.feed(onwards(deliveries.next().unwrap())).await.unwrap();
     assert_eq!(cause(&sink.flush().await.unwrap_err()), "denied");
@@ -507,7 +508,7 @@ fn deliveries_that_were_given_to_a_sink_are_not_acknowledged_by_the_end_of_its_r
         let mut subscription = ground.instance("me").subscribe(horizon().ack_on_drop()).await;
         let mut sink = {
             let _there = other.enter();
-            sink(&Intake::new(|_, _| Fate::Hangs), to())
+            sink(&Intake::new(|_, _| Outcome::Hangs), to())
         };
         sink.feed(onwards(next(&mut subscription).await)).await.unwrap();
         drop(sink);
@@ -549,16 +550,16 @@ fn luck() -> impl Strategy<Value = Luck> {
     ]
 }
 
-fn fate(luck: Option<&Luck>, entries: &[Entry]) -> Fate {
+fn outcome(luck: Option<&Luck>, entries: &[Entry]) -> Outcome {
     match luck {
-        None | Some(Luck::Stored) => Fate::Stored,
+        None | Some(Luck::Stored) => Outcome::Stored,
         // One that is refused alone fails for good, which is for another test.
-        Some(Luck::Refused(FailureKind::Rejected)) if entries.len() == 1 => Fate::Stored,
-        Some(Luck::Refused(kind)) => Fate::Refused(*kind),
-        Some(Luck::Lost) => Fate::Lost(FailureKind::Unreachable),
+        Some(Luck::Refused(FailureKind::Rejected)) if entries.len() == 1 => Outcome::Stored,
+        Some(Luck::Refused(kind)) => Outcome::Refused(*kind),
+        Some(Luck::Lost) => Outcome::Lost(FailureKind::Unreachable),
         Some(Luck::Fails(mask, kind)) => {
             let fails = mask.iter().cycle().take(entries.len()).enumerate();
-            Fate::Fails(fails.filter(|(_, fails)| **fails).map(|(place, _)| (place, *kind)).collect())
+            Outcome::Fails(fails.filter(|(_, fails)| **fails).map(|(place, _)| (place, *kind)).collect())
         }
     }
 }
@@ -576,7 +577,7 @@ proptest! {
     ) {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let intake = Intake::new(move |k, entries| fate(lucks.get(k), entries));
+            let intake = Intake::new(move |k, entries| outcome(lucks.get(k), entries));
             let to = to().request_records(request_records).max_requests(max_requests).max_in_flight_bytes(64 << 10);
             let sink = sink(&intake, to);
             let results = timeout(LONG, join_all(records(&keys).into_iter().map(|record| sink.publish(record))));

@@ -27,7 +27,7 @@ use crate::{
         churn::River,
         harness::{Ground, Instance, horizon, millis, seconds},
         nemesis::trouble,
-        oracle::{Counts, Watched, World},
+        oracle::{Counts, RecordedTable, World},
     },
     subscription::close::Closer,
     util::mutex::lock,
@@ -63,7 +63,7 @@ impl Storm {
     async fn begin(seed: u64) -> Self {
         let (clock, mut rng) = (Clock::of_the_runtime(), Rng(seed));
         let world = Arc::new(Mutex::new(World::new(clock.clone(), &SHARDS, KEYS)));
-        let ground = Ground::on(&SHARDS, Watched::new(&world));
+        let ground = Ground::on(&SHARDS, RecordedTable::new(&world));
         let river = River::new(&ground.kinesis, &world, clock, &mut rng);
         let mut storm = Self { ground, river, world, rng, members: Vec::new(), born: 0, start: Instant::now() };
         for _ in 0..=storm.rng.index(3) {

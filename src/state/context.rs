@@ -19,14 +19,14 @@ use crate::{
     error::{KinesisError, service::StoreError},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
-    state::{dead_letter_queue::Outbox, events::Inbox, lifecycle::Life},
+    state::{dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle},
     types::id::ShardId,
     util::mutex::lock,
 };
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct SubscriptionContext {
     pub(crate) consumer: Arc<str>,
     pub(crate) stream: Arc<str>,
     pub(crate) owner: Arc<str>,
@@ -35,17 +35,17 @@ pub(crate) struct Hub {
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) budget: Budget,
     /// To the subscription.
-    pub(crate) inbox: Inbox,
+    pub(crate) events: Events,
     /// To the writer of dead letters.
-    pub(crate) outbox: Outbox,
+    pub(crate) dead_letter_queue: DeadLetterQueue,
     /// To the keeper: these shards have something to be written.
-    pub(crate) bell: Bell,
+    pub(crate) wakeups: Wakeups,
     /// To the coordinator: a shard came to its end, so that its children may start, or is gone. It lists at once.
     pub(crate) agenda: Notify,
     /// To the coordinator: it looks again at what there is to do, without listing.
     pub(crate) rounds: Notify,
     /// To everybody: how far the subscription is in its life.
-    pub(crate) life: Life,
+    pub(crate) lifecycle: Lifecycle,
     /// The service refused a call in a way that makes it doubtful whether the stream is still the same.
     doubtful: AtomicBool,
     /// Shards of the opening that others hold and that may still turn out to be free (E5).
@@ -58,7 +58,7 @@ pub(crate) struct Hub {
     warned_of_small_reads: AtomicBool,
 }
 
-impl Hub {
+impl SubscriptionContext {
     pub(crate) fn new(
         identity: Identity,
         settings: Settings,
@@ -75,12 +75,12 @@ impl Hub {
             settings,
             service,
             store,
-            inbox: Inbox::default(),
-            outbox: Outbox::default(),
-            bell: Bell::default(),
+            events: Events::default(),
+            dead_letter_queue: DeadLetterQueue::default(),
+            wakeups: Wakeups::default(),
             agenda: Notify::new(),
             rounds: Notify::new(),
-            life: Life::new(),
+            lifecycle: Lifecycle::new(),
             doubtful: AtomicBool::new(false),
             awaited: AtomicUsize::new(0),
             unowned: AtomicUsize::new(0),
@@ -103,13 +103,13 @@ impl Hub {
     /// Puts a failure of the lease store that concerns no single shard into the subscription's stream.
     pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
         let error = KinesisError::Store { stream: Arc::clone(&self.stream), shard: None, action, source };
-        self.inbox.error(None, error);
+        self.events.error(None, error);
     }
 
     /// Stops reading and ends the subscription's stream; what is in flight may be settled for this long.
     pub(crate) fn wind_down(&self, drain: Duration) {
-        self.life.close(drain);
-        self.inbox.end();
+        self.lifecycle.close(drain);
+        self.events.end();
     }
 
     /// Has the coordinator look with its next listing whether the stream is still the same.
@@ -131,13 +131,13 @@ impl Hub {
     /// Ends the subscription after this error.
     pub(crate) fn fail(&self, error: KinesisError) {
         tracing::error!(stream = %self.stream, %error, "the subscription ends");
-        self.inbox.fatal(error);
-        self.life.close(Duration::ZERO);
+        self.events.fatal(error);
+        self.lifecycle.close(Duration::ZERO);
     }
 
     /// Ends a subscription whose tasks end though nobody closed it.
     pub(crate) fn interrupted(&self) {
-        if self.life.is_running() {
+        if self.lifecycle.is_running() {
             self.fail(KinesisError::Interrupted { stream: Arc::clone(&self.stream) });
         }
     }
@@ -178,21 +178,21 @@ impl Hub {
     /// letter is written.
     pub(crate) fn is_finished(&self) -> bool {
         // In this order: what is refused as a dead letter goes into the inbox first, and then out of the outbox.
-        self.outbox.is_idle() && self.inbox.is_finished()
+        self.dead_letter_queue.is_idle() && self.events.is_finished()
     }
 
     /// What came of a record that was taken from the outbox is entered.
     pub(crate) fn letter_done(&self) {
-        self.outbox.done();
-        if self.outbox.is_idle() {
-            self.inbox.nudge();
+        self.dead_letter_queue.done();
+        if self.dead_letter_queue.is_idle() {
+            self.events.nudge();
         }
     }
 }
 
 /// Ends the subscription when the task that holds this ends in any other way than by the subscription's closing: by a
 /// panic of what it calls, or with its runtime.
-pub(crate) struct EndsTheSubscription(pub(crate) Arc<Hub>);
+pub(crate) struct EndsTheSubscription(pub(crate) Arc<SubscriptionContext>);
 
 impl Drop for EndsTheSubscription {
     fn drop(&mut self) {
@@ -210,12 +210,12 @@ pub(crate) struct Identity {
 
 /// Calls the keeper to single shards. Ringing needs no runtime and never blocks.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct Wakeups {
     shards: Mutex<BTreeSet<ShardId>>,
     notify: Notify,
 }
 
-impl Bell {
+impl Wakeups {
     pub(crate) fn ring(&self, shard: &ShardId) {
         if lock(&self.shards).insert(shard.clone()) {
             self.notify.notify_one();

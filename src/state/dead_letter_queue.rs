@@ -10,19 +10,19 @@ use crate::{state::events::Returned, util::mutex::lock};
 
 /// See the module. It holds no more than the shards have unsettled records.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    contents: Mutex<Contents>,
+pub(crate) struct DeadLetterQueue {
+    contents: Mutex<DeadLetterQueueState>,
     notify: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Contents {
+struct DeadLetterQueueState {
     waiting: VecDeque<Returned>,
     /// So many were taken, and what came of them is not entered yet.
     taken: usize,
 }
 
-impl Outbox {
+impl DeadLetterQueue {
     /// Leaves a record to be written.
     pub(crate) fn push(&self, spent: Returned) {
         self.keep(spent);

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{
     config::redelivery::Reason,
     error::{KinesisError, service::ServiceFailure},
-    state::{settlement::Tag, tracker::Ticket},
+    state::{settlement::Settlement, tracker::Ticket},
     types::{id::ShardId, record::Kept},
     util::mutex::lock,
 };
@@ -34,19 +34,19 @@ pub(crate) struct Returned {
     /// Why it came back the last time.
     pub(crate) reason: Reason,
     /// Tells whoever waits for it.
-    pub(crate) tag: Option<Tag>,
+    pub(crate) settlement: Option<Settlement>,
 }
 
 /// A record that waits for its moment.
 #[derive(Debug)]
-pub(crate) enum Due {
+pub(crate) enum Redelivery {
     /// It is handed out again.
     Again(Returned),
     /// Its attempts are spent, so it is handed out as an error, with what refused it as a dead letter.
     Spent(Returned, Option<ServiceFailure>),
 }
 
-impl Due {
+impl Redelivery {
     pub(crate) fn record(&self) -> &Returned {
         let (Self::Again(returned) | Self::Spent(returned, _)) = self;
         returned
@@ -55,19 +55,19 @@ impl Due {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Inbox {
+pub(crate) struct Events {
     /// Something changed since the subscription looked last. Checked for every record, so it stands outside the lock.
     news: AtomicBool,
     waker: AtomicWaker,
-    contents: Mutex<Contents>,
+    contents: Mutex<EventsState>,
 }
 
 #[derive(Debug, Default)]
-struct Contents {
+struct EventsState {
     /// At most one error a shard, and one of the stream as a whole (no shard): a newer one replaces it.
     errors: BTreeMap<Option<ShardId>, KinesisError>,
     /// By the moment they are due, then in the order in which they came.
-    waiting: BTreeMap<(Instant, u64), Due>,
+    waiting: BTreeMap<(Instant, u64), Redelivery>,
     arrivals: u64,
     fatal: Option<KinesisError>,
     /// Nothing more will be read: the subscription ends itself once everything was handed out.
@@ -77,16 +77,16 @@ struct Contents {
 
 /// What a subscription finds in its inbox.
 #[derive(Debug)]
-pub(crate) enum Letter {
+pub(crate) enum Event {
     /// An error to hand out.
     Error(KinesisError),
     /// A record whose moment has come.
-    Due(Due),
+    Redelivery(Redelivery),
     /// The subscription is over.
     End,
 }
 
-impl Inbox {
+impl Events {
     /// Leaves an error about one shard, or about the stream.
     pub(crate) fn error(&self, shard: Option<ShardId>, error: KinesisError) {
         self.change(|contents| {
@@ -125,7 +125,7 @@ impl Inbox {
     }
 
     /// Leaves a record for this moment.
-    pub(crate) fn due(&self, due: Due, at: Instant) {
+    pub(crate) fn due(&self, due: Redelivery, at: Instant) {
         let refused = self.change(|contents| {
             if contents.ended {
                 return Some(due);
@@ -164,16 +164,16 @@ impl Inbox {
     }
 
     /// The most urgent thing in here.
-    pub(crate) fn take(&self, now: Instant) -> Option<Letter> {
+    pub(crate) fn take(&self, now: Instant) -> Option<Event> {
         let mut contents = lock(&self.contents);
         if contents.ended {
-            return Some(contents.fatal.take().map_or(Letter::End, Letter::Error));
+            return Some(contents.fatal.take().map_or(Event::End, Event::Error));
         }
         if let Some((_, error)) = contents.errors.pop_first() {
-            return Some(Letter::Error(error));
+            return Some(Event::Error(error));
         }
         let due = contents.waiting.first_entry().filter(|entry| entry.key().0 <= now)?;
-        Some(Letter::Due(due.remove()))
+        Some(Event::Redelivery(due.remove()))
     }
 
     /// When the next record is due.
@@ -184,7 +184,7 @@ impl Inbox {
 
     /// What `change` gives is for the caller to drop: a record that is dropped may wake somebody, which is not to happen under
     /// the lock.
-    fn change<T>(&self, change: impl FnOnce(&mut Contents) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut EventsState) -> T) -> T {
         let result = change(&mut lock(&self.contents));
         self.news.store(true, Ordering::Release);
         self.waker.wake();
@@ -199,15 +199,15 @@ mod tests {
     // R10
     #[test]
     fn one_untaken_error_is_kept_for_each_shard_and_the_newest_wins() {
-        let inbox = Inbox::default();
+        let events = Events::default();
         let error = |what| KinesisError::invalid(what, "");
-        inbox.error(Some("a".into()), error("first"));
-        inbox.error(Some("b".into()), error("other shard"));
-        inbox.error(Some("a".into()), error("second"));
-        assert!(inbox.has_news());
-        assert!(!inbox.has_news());
+        events.error(Some("a".into()), error("first"));
+        events.error(Some("b".into()), error("other shard"));
+        events.error(Some("a".into()), error("second"));
+        assert!(events.has_news());
+        assert!(!events.has_news());
         let mut whats = Vec::new();
-        while let Some(Letter::Error(KinesisError::Invalid { what, .. })) = inbox.take(Instant::now()) {
+        while let Some(Event::Error(KinesisError::Invalid { what, .. })) = events.take(Instant::now()) {
             whats.push(what);
         }
         assert_eq!(whats, ["second", "other shard"]);
@@ -216,10 +216,10 @@ mod tests {
     // X1
     #[test]
     fn the_end_comes_after_the_fatal_error_and_stays() {
-        let inbox = Inbox::default();
-        inbox.fatal(KinesisError::NotConnected);
-        assert!(matches!(inbox.take(Instant::now()), Some(Letter::Error(KinesisError::NotConnected))));
-        assert!(matches!(inbox.take(Instant::now()), Some(Letter::End)));
-        assert!(matches!(inbox.take(Instant::now()), Some(Letter::End)));
+        let events = Events::default();
+        events.fatal(KinesisError::NotConnected);
+        assert!(matches!(events.take(Instant::now()), Some(Event::Error(KinesisError::NotConnected))));
+        assert!(matches!(events.take(Instant::now()), Some(Event::End)));
+        assert!(matches!(events.take(Instant::now()), Some(Event::End)));
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     types::id::{SequenceNumber, ShardId},
-    util::watched::Board,
+    util::watched::Watched,
 };
 
 /// What a closed subscription left open.
@@ -54,11 +54,11 @@ pub(crate) enum Stage {
 
 /// See the module. Moves forward only.
 #[derive(Debug)]
-pub(crate) struct Life(Board<Stage>);
+pub(crate) struct Lifecycle(Watched<Stage>);
 
-impl Life {
+impl Lifecycle {
     pub(crate) fn new() -> Self {
-        Self(Board::new(Stage::Running))
+        Self(Watched::new(Stage::Running))
     }
 
     pub(crate) fn is_running(&self) -> bool {

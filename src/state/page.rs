@@ -19,14 +19,14 @@ use crate::{
 
 /// A record of a page, taken out of its wire forms.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum PageEntry {
     /// One user record.
     Plain(Kept),
     /// Several, aggregated by the Kinesis Producer Library (R12).
     Aggregated { sequence_number: SequenceNumber, partition_key: Option<Box<str>>, data: Bytes },
 }
 
-impl Entry {
+impl PageEntry {
     fn new(raw: RawRecord, sequence_number: SequenceNumber) -> Self {
         let RawRecord { data, partition_key, arrived_at, .. } = raw;
         let partition_key = partition_key.map(String::into_boxed_str);
@@ -90,8 +90,8 @@ impl Page {
 
     /// The next record, whose number [`peek`](Self::peek) gave. It is unwrapped here and not with its page: that would
     /// move each of them once more.
-    pub(crate) fn take(&mut self, number: SequenceNumber) -> Option<Entry> {
-        self.records.next().map(|raw| Entry::new(raw, number))
+    pub(crate) fn take(&mut self, number: SequenceNumber) -> Option<PageEntry> {
+        self.records.next().map(|raw| PageEntry::new(raw, number))
     }
 
     /// Says that nothing of it can be handed out for now, so that other shards are still read.

@@ -22,7 +22,7 @@ use crate::{
     config::position::{Checkpoint, Origin},
     error::KinesisError,
     kinesis::ListedShard,
-    state::{context::Hub, page::Page, shard::lease_term::Tenure, tracker::Tracker},
+    state::{context::SubscriptionContext, page::Page, shard::lease_term::LeaseTerm, tracker::Tracker},
     types::id::ShardId,
     util::mutex::lock,
 };
@@ -34,25 +34,25 @@ mod store_side;
 
 pub(crate) use crate::state::shard::{
     consumer_side::{Back, Committing, HandOut},
-    lease_term::{Duty, GRAIN, Progress},
-    store_side::Errand,
+    lease_term::{GRAIN, StoreOp, TermProgress},
+    store_side::InFlightOp,
 };
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) context: Arc<SubscriptionContext>,
     pub(crate) id: ShardId,
     /// The weight of its pages.
     pub(crate) bytes_held: Arc<AtomicUsize>,
-    state: Mutex<State>,
+    state: Mutex<ShardRecord>,
     /// Told whenever a record may become free to be handed out, and when the lease was renewed or is over.
     room: Notify,
 }
 
 #[derive(Debug)]
-struct State {
-    tenure: Option<Tenure>,
+struct ShardRecord {
+    term: Option<LeaseTerm>,
     /// Another instance that holds the shard, and its epoch.
     elsewhere: Option<(Arc<str>, u64)>,
     said: Said,
@@ -68,7 +68,7 @@ struct State {
     children: Vec<ListedShard>,
     /// Its last reader gave up, so that it is taken again only after a listing.
     gave_up: bool,
-    counts: Counts,
+    counts: ShardCounts,
 }
 
 /// What the service said last about the shard.
@@ -92,7 +92,7 @@ struct Began {
 
 /// What [`ShardStats`](crate::ShardStats) counts.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct ShardCounts {
     pub(crate) reads: u64,
     pub(crate) throttles: u64,
     pub(crate) redeliveries: u64,
@@ -118,9 +118,9 @@ pub(crate) struct Opening {
 pub(crate) struct Over;
 
 impl Shard {
-    pub(crate) fn new(hub: Arc<Hub>, id: ShardId) -> Self {
-        let state = State {
-            tenure: None,
+    pub(crate) fn new(context: Arc<SubscriptionContext>, id: ShardId) -> Self {
+        let state = ShardRecord {
+            term: None,
             elsewhere: None,
             said: Said::default(),
             tracker: Tracker::new(),
@@ -130,42 +130,42 @@ impl Shard {
             ended_here: false,
             children: Vec::new(),
             gave_up: false,
-            counts: Counts::default(),
+            counts: ShardCounts::default(),
         };
-        Self { hub, id, bytes_held: Arc::default(), state: Mutex::new(state), room: Notify::new() }
+        Self { context, id, bytes_held: Arc::default(), state: Mutex::new(state), room: Notify::new() }
     }
 
-    fn write<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+    fn write<T>(&self, step: impl FnOnce(&mut ShardRecord) -> T) -> T {
         step(&mut lock(&self.state))
     }
 
     /// As [`write`](Self::write), for steps that may give the keeper something to do at once.
-    fn write_and_ring<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+    fn write_and_ring<T>(&self, step: impl FnOnce(&mut ShardRecord) -> T) -> T {
         let mut state = lock(&self.state);
         let result = step(&mut state);
-        let urgent = state.tenure.as_ref().is_some_and(|tenure| tenure.is_urgent(&state.tracker));
+        let urgent = state.term.as_ref().is_some_and(|term| term.is_urgent(&state.tracker));
         drop(state);
         if urgent {
-            self.hub.bell.ring(&self.id);
+            self.context.wakeups.ring(&self.id);
         }
         result
     }
 }
 
-impl State {
+impl ShardRecord {
     /// The tenure, if this opening of the shard is still the current one.
-    fn current(&mut self, generation: u64) -> Option<&mut Tenure> {
-        if generation == self.tracker.generation() { self.tenure.as_mut() } else { None }
+    fn current(&mut self, generation: u64) -> Option<&mut LeaseTerm> {
+        if generation == self.tracker.generation() { self.term.as_mut() } else { None }
     }
 
     /// Whether records of this opening of the shard may still be handed out, now or later.
     fn goes_on(&self, generation: u64) -> bool {
-        generation == self.tracker.generation() && self.tenure.as_ref().is_some_and(|tenure| !tenure.is_leaving())
+        generation == self.tracker.generation() && self.term.as_ref().is_some_and(|term| !term.is_leaving())
     }
 
     /// Whether the next record may be handed out, apart from whose turn it is.
     fn has_room(&self, now: Instant, max_in_flight: usize) -> bool {
-        self.tracker.has_room(max_in_flight) && self.tenure.as_ref().is_some_and(|tenure| tenure.is_valid(now))
+        self.tracker.has_room(max_in_flight) && self.term.as_ref().is_some_and(|term| term.is_valid(now))
     }
 }
 
@@ -178,9 +178,9 @@ impl Shards {
         lock(&self.0).get(shard).map(Arc::clone)
     }
 
-    pub(crate) fn get_or_open(&self, hub: &Arc<Hub>, shard: &ShardId) -> Arc<Shard> {
+    pub(crate) fn get_or_open(&self, context: &Arc<SubscriptionContext>, shard: &ShardId) -> Arc<Shard> {
         let mut shards = lock(&self.0);
-        let new = || Arc::new(Shard::new(Arc::clone(hub), shard.clone()));
+        let new = || Arc::new(Shard::new(Arc::clone(context), shard.clone()));
         Arc::clone(shards.entry(shard.clone()).or_insert_with(new))
     }
 

@@ -43,21 +43,21 @@ impl Ticket {
 
 /// An open position, or a range of settled ones: everything after the entry before this one.
 #[derive(Debug)]
-struct Entry {
+struct TrackedRecord {
     last: u64,
     number: SequenceNumber,
-    state: State,
+    state: RecordState,
 }
 
 #[derive(Debug)]
-enum State {
+enum RecordState {
     Open { since: Instant, returned: bool },
     Settled,
 }
 
-impl Entry {
+impl TrackedRecord {
     fn is_settled(&self) -> bool {
-        matches!(self.state, State::Settled)
+        matches!(self.state, RecordState::Settled)
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Tracker {
     generation: u64,
     next: u64,
     /// From the first open position on; the front entry is always open.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TrackedRecord>,
     watermark: Option<Watermark>,
     open: usize,
     returned: usize,
@@ -125,15 +125,19 @@ impl Tracker {
         let offset = self.next;
         self.next += 1;
         self.open += 1;
-        self.entries.push_back(Entry { last: offset, number, state: State::Open { since: now, returned: false } });
+        self.entries.push_back(TrackedRecord {
+            last: offset,
+            number,
+            state: RecordState::Open { since: now, returned: false },
+        });
         Ticket { generation: self.generation, offset }
     }
 
     /// Settles a record, wherever it lies and whether or not it waits to be handed out again. False if it no longer counts.
     pub(crate) fn settle(&mut self, ticket: Ticket) -> bool {
         let Some(index) = self.find(ticket) else { return false };
-        let State::Open { returned, .. } = self.entries[index].state else { return false };
-        self.entries[index].state = State::Settled;
+        let RecordState::Open { returned, .. } = self.entries[index].state else { return false };
+        self.entries[index].state = RecordState::Settled;
         self.open -= 1;
         self.returned -= usize::from(returned);
         self.settled_entries += 1;
@@ -191,16 +195,16 @@ impl Tracker {
 
     /// The oldest unsettled record and when it was handed out first.
     pub(crate) fn oldest(&self) -> Option<(&SequenceNumber, Instant)> {
-        let Entry { number, state, .. } = self.entries.front()?;
+        let TrackedRecord { number, state, .. } = self.entries.front()?;
         match state {
-            State::Open { since, .. } => Some((number, *since)),
-            State::Settled => None,
+            RecordState::Open { since, .. } => Some((number, *since)),
+            RecordState::Settled => None,
         }
     }
 
     fn set_returned(&mut self, ticket: Ticket, value: bool) -> bool {
         let Some(index) = self.find(ticket) else { return false };
-        let State::Open { returned, .. } = &mut self.entries[index].state else { return false };
+        let RecordState::Open { returned, .. } = &mut self.entries[index].state else { return false };
         match (*returned, value) {
             (false, true) => self.returned += 1,
             (true, false) => self.returned -= 1,
@@ -226,7 +230,7 @@ impl Tracker {
 
     /// Moves the watermark over the settled entries at the front.
     fn advance(&mut self) {
-        while let Some(Entry { last, number, .. }) = self.entries.pop_front_if(|entry| entry.is_settled()) {
+        while let Some(TrackedRecord { last, number, .. }) = self.entries.pop_front_if(|entry| entry.is_settled()) {
             self.settled_entries -= 1;
             self.watermark = Some(Watermark { upto: last + 1, number });
         }
@@ -234,7 +238,7 @@ impl Tracker {
 
     /// Makes one range of neighbouring settled entries.
     fn merge(&mut self) {
-        let mut merged: VecDeque<Entry> = VecDeque::with_capacity(self.open * 2 + 1);
+        let mut merged: VecDeque<TrackedRecord> = VecDeque::with_capacity(self.open * 2 + 1);
         for entry in self.entries.drain(..) {
             match merged.back_mut() {
                 Some(back) if back.is_settled() && entry.is_settled() => *back = entry,

@@ -23,7 +23,7 @@ struct Open {
 
 /// The batches that are being filled: one, or one a shard.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct BatchBuilder {
     pub(super) size: usize,
     pub(super) max_wait: Duration,
     grouping: Grouping,
@@ -35,7 +35,7 @@ pub(super) struct Filling {
     closed: VecDeque<Batch>,
 }
 
-impl Filling {
+impl BatchBuilder {
     pub(super) fn new(size: usize, max_wait: Duration, grouping: Grouping) -> Self {
         Self { size, max_wait, grouping, open: Vec::new(), last: 0, closed: VecDeque::new() }
     }

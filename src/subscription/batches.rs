@@ -16,9 +16,9 @@ use crate::{
     subscription::{
         Subscription, Tolerance, Tolerant,
         batch::Batch,
-        batch_builder::{Filling, Grouping},
+        batch_builder::{BatchBuilder, Grouping},
     },
-    util::timer::Alarm,
+    util::timer::Timer,
 };
 
 /// How long a batch waits for more, unless [`Batches::max_wait`] says otherwise: a quarter of the time between two reads
@@ -55,9 +55,9 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 pub struct Batches {
     subscription: Subscription,
     tolerance: Tolerance,
-    filling: Filling,
+    filling: BatchBuilder,
     source: Source,
-    alarm: Alarm,
+    timer: Timer,
 }
 
 /// What is still to come from the subscription.
@@ -76,10 +76,10 @@ impl Batches {
         size: usize,
         grouping: Grouping,
     ) -> Result<Self, KinesisError> {
-        let limit = check(size, subscription.hub().settings.max_in_flight)?;
-        subscription.hub().set_read_limit(limit);
-        let filling = Filling::new(size, MAX_WAIT, grouping);
-        Ok(Self { subscription, tolerance, filling, source: Source::Open, alarm: Alarm::default() })
+        let limit = check(size, subscription.context().settings.max_in_flight)?;
+        subscription.context().set_read_limit(limit);
+        let filling = BatchBuilder::new(size, MAX_WAIT, grouping);
+        Ok(Self { subscription, tolerance, filling, source: Source::Open, timer: Timer::default() })
     }
 
     /// How long a batch waits for more records, from its first one on: 50 ms by default. With zero a batch is what is there
@@ -93,8 +93,8 @@ impl Batches {
     /// small batches of a busy stream. What was read waits in its page, within
     /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes).
     pub fn keep_read_limit(self) -> Self {
-        let hub = self.subscription.hub();
-        hub.set_read_limit(hub.settings.read_limit);
+        let context = self.subscription.context();
+        context.set_read_limit(context.settings.read_limit);
         self
     }
 
@@ -135,7 +135,7 @@ impl Batches {
         match self.filling.due() {
             None => Poll::Pending,
             Some(due) if due <= Instant::now() => Poll::Ready(()),
-            Some(due) => self.alarm.poll(due, cx),
+            Some(due) => self.timer.poll(due, cx),
         }
     }
 }

@@ -16,8 +16,8 @@ use futures::{
 
 use crate::{
     delivery::Delivery,
-    state::settlement::{Fate, Mark, Watch},
-    subscription::key_queues::{End, Lanes},
+    state::settlement::{Outcome, SettlementState, Watch},
+    subscription::key_queues::{End, KeyQueues},
 };
 
 /// Deliveries that may wait behind others unless [`BufferBy::max_waiting`] says otherwise: a page of the default
@@ -110,7 +110,7 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
         F: FnMut(Delivery<T>) -> Fut,
         Fut: Future<Output = Result<R, E>>,
     {
-        BufferBy::new(self, Lane::Key, n, f)
+        BufferBy::new(self, KeySource::Key, n, f)
     }
 
     /// Runs up to `n` futures at once, at most one for each shard, and yields their results as they come: as
@@ -139,7 +139,7 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
         F: FnMut(Delivery<T>) -> Fut,
         Fut: Future<Output = Result<R, E>>,
     {
-        BufferBy::new(self, Lane::Shard, n, f)
+        BufferBy::new(self, KeySource::Shard, n, f)
     }
 }
 
@@ -147,7 +147,7 @@ impl<S, T, E> DeliveryStreamExt<T, E> for S where S: Stream<Item = Result<Delive
 
 /// What deliveries have in common that are worked on one after the other.
 #[derive(Clone, Copy, Debug)]
-enum Lane {
+enum KeySource {
     Key,
     Shard,
 }
@@ -163,10 +163,10 @@ pub struct BufferBy<S, T, F, Fut: Future> {
     ended: bool,
     f: F,
     /// Each with what is kept of its delivery; nothing where that has no key.
-    running: FuturesUnordered<Join<Fut, Ready<Option<Arc<Mark>>>>>,
-    lanes: Lanes<Delivery<T>>,
+    running: FuturesUnordered<Join<Fut, Ready<Option<Arc<SettlementState>>>>>,
+    queues: KeyQueues<Delivery<T>>,
     watch: Watch,
-    lane: Lane,
+    queue: KeySource,
     hasher: RandomState,
     n: usize,
     max_waiting: usize,
@@ -176,15 +176,15 @@ pub struct BufferBy<S, T, F, Fut: Future> {
 impl<S, T, F, Fut: Future> Unpin for BufferBy<S, T, F, Fut> {}
 
 impl<S, T, F, Fut: Future> BufferBy<S, T, F, Fut> {
-    fn new(source: S, lane: Lane, n: usize, f: F) -> Self {
+    fn new(source: S, queue: KeySource, n: usize, f: F) -> Self {
         Self {
             source: Box::pin(source),
             ended: false,
             f,
             running: FuturesUnordered::new(),
-            lanes: Lanes::new(),
+            queues: KeyQueues::new(),
             watch: Watch::default(),
-            lane,
+            queue,
             hasher: RandomState::new(),
             n: n.max(1),
             max_waiting: MAX_WAITING,
@@ -213,66 +213,66 @@ where
     F: FnMut(Delivery<T>) -> Fut,
     Fut: Future<Output = Result<R, E>>,
 {
-    /// Lets go of lanes that wait for a record which came to its end elsewhere.
+    /// Lets go of queues that wait for a record which came to its end elsewhere.
     fn hear(&mut self, cx: &mut Context<'_>) {
-        if self.lanes.is_awaiting() {
+        if self.queues.is_awaiting() {
             self.watch.register(cx.waker());
         }
         for mark in self.watch.take() {
-            if mark.fate() == Fate::Settled {
-                self.lanes.settled(mark.lane, mark.spot);
+            if mark.outcome() == Outcome::Settled {
+                self.queues.settled(mark.queue, mark.key_of_record);
             } else {
-                give_back(self.lanes.lost(mark.lane, mark.spot));
+                give_back(self.queues.lost(mark.queue, mark.key_of_record));
             }
         }
     }
 
     fn start_ready(&mut self) {
         while self.running.len() < self.n
-            && let Some((lane, delivery)) = self.lanes.next()
+            && let Some((queue, delivery)) = self.queues.next()
         {
             if delivery.counts() {
-                self.start(Some(lane), delivery);
+                self.start(Some(queue), delivery);
             } else {
                 delivery.put_back();
-                give_back(self.lanes.done(lane, End::Free));
+                give_back(self.queues.done(queue, End::Free));
             }
         }
     }
 
-    fn start(&mut self, lane: Option<u64>, mut delivery: Delivery<T>) {
-        let mark = lane.map(|lane| delivery.tag(&self.watch, lane));
+    fn start(&mut self, queue: Option<u64>, mut delivery: Delivery<T>) {
+        let mark = queue.map(|queue| delivery.settlement(&self.watch, queue));
         self.running.push(future::join((self.f)(delivery), future::ready(mark)));
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Delivery<T>, E>>> {
-        if self.ended || self.running.len() >= self.n || self.lanes.behind_work() >= self.max_waiting {
+        if self.ended || self.running.len() >= self.n || self.queues.behind_work() >= self.max_waiting {
             return Poll::Pending;
         }
         self.source.as_mut().poll_next(cx)
     }
 
     fn take_in(&mut self, delivery: Delivery<T>) {
-        let lane = match self.lane {
-            Lane::Key => delivery.partition_key().map(|key| self.hasher.hash_one(key)),
-            Lane::Shard => Some(self.hasher.hash_one((delivery.stream(), delivery.shard()))),
+        let queue = match self.queue {
+            KeySource::Key => delivery.partition_key().map(|key| self.hasher.hash_one(key)),
+            KeySource::Shard => Some(self.hasher.hash_one((delivery.stream(), delivery.shard()))),
         };
-        let Some(id) = lane else { return self.start(None, delivery) };
-        let (spot, again) = (delivery.spot(), delivery.comes_again());
-        if let Some(delivery) = self.lanes.arrive(id, spot, again, delivery) {
+        let Some(id) = queue else { return self.start(None, delivery) };
+        let (key_of_record, again) = (delivery.key_of_record(), delivery.comes_again());
+        if let Some(delivery) = self.queues.arrive(id, key_of_record, again, delivery) {
             self.start(Some(id), delivery);
         }
     }
 
     /// The future of a delivery is done and dropped.
-    fn finish(&mut self, mark: &Mark) {
-        let end = match mark.fate() {
-            Fate::Out | Fate::Settled => End::Free,
-            Fate::Again if self.ended => End::Free,
-            Fate::Back | Fate::Again if !self.ended => End::Back(mark.spot),
-            Fate::Back | Fate::Again | Fate::Lost => End::Lost(mark.spot),
+    fn finish(&mut self, mark: &SettlementState) {
+        let end = match mark.outcome() {
+            Outcome::Out | Outcome::Settled => End::Free,
+            Outcome::Again if self.ended => End::Free,
+            Outcome::Back | Outcome::Again if !self.ended => End::Back(mark.key_of_record),
+            Outcome::Back | Outcome::Again | Outcome::Lost => End::Lost(mark.key_of_record),
         };
-        give_back(self.lanes.done(mark.lane, end));
+        give_back(self.queues.done(mark.queue, end));
     }
 }
 
@@ -299,7 +299,7 @@ where
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => {
                     this.ended = true;
-                    give_back(this.lanes.end());
+                    give_back(this.queues.end());
                 }
                 Poll::Pending => break,
             }
@@ -318,7 +318,7 @@ where
 
     /// At least what runs; what waits may turn out to be for others.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let here = self.running.len() + self.lanes.standing();
+        let here = self.running.len() + self.queues.standing();
         let (_, most) = if self.ended { (0, Some(0)) } else { self.source.size_hint() };
         (self.running.len(), most.and_then(|most| most.checked_add(here)))
     }
@@ -337,7 +337,7 @@ where
 
 impl<S, T, F, Fut: Future> Drop for BufferBy<S, T, F, Fut> {
     fn drop(&mut self) {
-        give_back(self.lanes.clear());
+        give_back(self.queues.clear());
     }
 }
 
@@ -345,9 +345,9 @@ impl<S: fmt::Debug, T, F, Fut: Future> fmt::Debug for BufferBy<S, T, F, Fut> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BufferBy")
             .field("source", &self.source)
-            .field("lane", &self.lane)
+            .field("queue", &self.queue)
             .field("running", &self.running.len())
-            .field("waiting", &self.lanes.standing())
+            .field("waiting", &self.queues.standing())
             .finish_non_exhaustive()
     }
 }

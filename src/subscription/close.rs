@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::state::{context::Hub, lifecycle::CloseReport};
+use crate::state::{context::SubscriptionContext, lifecycle::CloseReport};
 
 /// Closes a subscription from inside its pipeline, or from anywhere. Cheap to clone.
 ///
@@ -22,12 +22,12 @@ use crate::state::{context::Hub, lifecycle::CloseReport};
 /// ```
 #[derive(Clone)]
 pub struct Closer {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
 }
 
 impl Closer {
-    pub(crate) fn new(hub: Arc<Hub>) -> Self {
-        Self { hub }
+    pub(crate) fn new(context: Arc<SubscriptionContext>) -> Self {
+        Self { context }
     }
 
     /// Stops reading and ends the stream, waits for what is in flight, writes the checkpoints, releases the leases: in
@@ -41,14 +41,14 @@ impl Closer {
     ///
     /// Closing goes on by itself once this was polled; the report is lost, and another call gets it.
     pub async fn close(&self) -> CloseReport {
-        self.hub.wind_down(self.hub.settings.drain_timeout);
-        let report = self.hub.life.over().await;
+        self.context.wind_down(self.context.settings.drain_timeout);
+        let report = self.context.lifecycle.over().await;
         (*report).clone()
     }
 }
 
 impl fmt::Debug for Closer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Closer").field("stream", &self.hub.stream).finish_non_exhaustive()
+        f.debug_struct("Closer").field("stream", &self.context.stream).finish_non_exhaustive()
     }
 }

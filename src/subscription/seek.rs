@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    config::position::KinesisPosition, coordination::coordinator::Seek, error::KinesisError, state::context::Hub,
-    util::clock,
+    config::position::KinesisPosition, coordination::coordinator::Seek, error::KinesisError,
+    state::context::SubscriptionContext, util::clock,
 };
 
 /// Moves a subscription while it runs: back to read again, or forward to skip. Cheap to clone; made by
@@ -22,13 +22,13 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Seeker {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     seeks: mpsc::UnboundedSender<Seek>,
 }
 
 impl Seeker {
-    pub(crate) fn new(hub: Arc<Hub>, seeks: mpsc::UnboundedSender<Seek>) -> Self {
-        Self { hub, seeks }
+    pub(crate) fn new(context: Arc<SubscriptionContext>, seeks: mpsc::UnboundedSender<Seek>) -> Self {
+        Self { context, seeks }
     }
 
     /// Goes on reading at this position. When it returns, every shard that moves has its new iterator, and the stream gives
@@ -61,7 +61,7 @@ impl Seeker {
     /// Once it was polled, the move goes on by itself.
     pub async fn seek(&self, position: KinesisPosition) -> Result<(), KinesisError> {
         position.0.check("position", clock::unix_millis())?;
-        if !self.hub.life.is_running() {
+        if !self.context.lifecycle.is_running() {
             return Err(KinesisError::NotConnected);
         }
         let (done, outcome) = oneshot::channel();
@@ -73,6 +73,6 @@ impl Seeker {
 
 impl fmt::Debug for Seeker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seeker").field("stream", &self.hub.stream).finish_non_exhaustive()
+        f.debug_struct("Seeker").field("stream", &self.context.stream).finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::{Described, ServiceTime, StreamStatus},
-    state::{context::Hub, lifecycle::CloseReport, shard::Shards},
+    state::{context::SubscriptionContext, lifecycle::CloseReport, shard::Shards},
     subscription::{Subscription, seek::Seeker},
     util::clock,
 };
@@ -34,12 +34,12 @@ const CREATION_POLL: Duration = Duration::from_millis(500);
 const OWN_CLOCK_SLACK_MILLIS: i64 = 60_000;
 
 /// Ends the life of a subscription that did not come to be started.
-struct Unstarted<'a>(Option<&'a Hub>);
+struct Unstarted<'a>(Option<&'a SubscriptionContext>);
 
 impl Drop for Unstarted<'_> {
     fn drop(&mut self) {
-        if let Some(hub) = self.0 {
-            hub.life.finish(CloseReport::default());
+        if let Some(context) = self.0 {
+            context.lifecycle.finish(CloseReport::default());
         }
     }
 }
@@ -49,34 +49,35 @@ impl Drop for Unstarted<'_> {
 /// # Cancel safety
 ///
 /// A future that is dropped stops what it started and releases the leases that it took.
-pub(crate) async fn start(hub: Arc<Hub>) -> Result<Subscription, KinesisError> {
-    let mut unstarted = Unstarted(Some(&hub));
+pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscription, KinesisError> {
+    let mut unstarted = Unstarted(Some(&context));
     let beginning = select! {
         biased;
-        _ = hub.life.closing() => return Err(KinesisError::NotConnected),
-        beginning = usable(&hub) => beginning?,
+        _ = context.lifecycle.closing() => return Err(KinesisError::NotConnected),
+        beginning = usable(&context) => beginning?,
     };
     let shards = Arc::new(Shards::default());
     let (opened, pages) = mpsc::unbounded_channel();
     let (seeker, seeks) = mpsc::unbounded_channel();
     let (ready, first_pass) = oneshot::channel();
-    let coordinator = coordinator::start(Arc::clone(&hub), Arc::clone(&shards), beginning, (opened, seeks), ready);
-    renewer::start(Arc::clone(&hub), Arc::clone(&shards), coordinator);
-    dead_letters::start(&hub, &shards);
+    let coordinator = coordinator::start(Arc::clone(&context), Arc::clone(&shards), beginning, (opened, seeks), ready);
+    renewer::start(Arc::clone(&context), Arc::clone(&shards), coordinator);
+    dead_letters::start(&context, &shards);
     unstarted.0 = None;
-    let subscription = Subscription::new(Arc::clone(&hub), shards, pages, Seeker::new(Arc::clone(&hub), seeker));
+    let subscription =
+        Subscription::new(Arc::clone(&context), shards, pages, Seeker::new(Arc::clone(&context), seeker));
     // It is gone without a word if the subscription is closed meanwhile: the stream then just ends.
     let _ = first_pass.await;
     Ok(subscription)
 }
 
 /// Waits until the stream can be read, creating it if that is asked for (L4).
-async fn usable(hub: &Hub) -> Result<Beginning, KinesisError> {
+async fn usable(context: &SubscriptionContext) -> Result<Beginning, KinesisError> {
     let deadline = Instant::now() + CREATION_LIMIT;
-    let mut create = hub.settings.create_if_missing;
+    let mut create = context.settings.create_if_missing;
     let mut patient = create.is_some();
     loop {
-        match hub.service.describe(&hub.stream).await {
+        match context.service.describe(&context.stream).await {
             Ok(Described { status: StreamStatus::Usable, created, retention, now }) => {
                 let own = || ServiceTime(clock::unix_millis() - OWN_CLOCK_SLACK_MILLIS);
                 return Ok(Beginning { moment: now.unwrap_or_else(own), created, retention });
@@ -84,31 +85,31 @@ async fn usable(hub: &Hub) -> Result<Beginning, KinesisError> {
             Ok(Described { status: StreamStatus::Creating, .. }) => patient = true,
             Ok(Described { status: StreamStatus::Deleting, .. }) if patient => {}
             Ok(Described { status: StreamStatus::Deleting, .. }) => {
-                return Err(stream_error(hub, "it is being deleted"));
+                return Err(stream_error(context, "it is being deleted"));
             }
             Err(failure) if patient && failure.kind() == FailureKind::NotFound => {
                 if let Some(shards) = create.take() {
-                    create_stream(hub, shards).await?;
+                    create_stream(context, shards).await?;
                 }
             }
-            Err(failure) => return Err(KinesisError::refused(&hub.stream, failure)),
+            Err(failure) => return Err(KinesisError::refused(&context.stream, failure)),
         }
         if Instant::now() >= deadline {
-            return Err(stream_error(hub, "it did not become active within a minute"));
+            return Err(stream_error(context, "it did not become active within a minute"));
         }
         sleep(CREATION_POLL).await;
     }
 }
 
 /// Creates the stream; that somebody else just did is as good.
-async fn create_stream(hub: &Hub, shards: u32) -> Result<(), KinesisError> {
-    match hub.service.create(&hub.stream, shards).await {
-        Err(failure) if failure.kind() != FailureKind::NotReady => Err(KinesisError::refused(&hub.stream, failure)),
+async fn create_stream(context: &SubscriptionContext, shards: u32) -> Result<(), KinesisError> {
+    match context.service.create(&context.stream, shards).await {
+        Err(failure) if failure.kind() != FailureKind::NotReady => Err(KinesisError::refused(&context.stream, failure)),
         _ => Ok(()),
     }
 }
 
-fn stream_error(hub: &Hub, detail: &str) -> KinesisError {
+fn stream_error(context: &SubscriptionContext, detail: &str) -> KinesisError {
     let source = ServiceFailure::new(Action::DescribeStreamSummary, FailureKind::NotReady, detail);
-    KinesisError::Stream { stream: Arc::clone(&hub.stream), source }
+    KinesisError::Stream { stream: Arc::clone(&context.stream), source }
 }

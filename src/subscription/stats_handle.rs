@@ -5,18 +5,18 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use crate::state::{context::Hub, shard::Shards, stats::SubscriptionStats};
+use crate::state::{context::SubscriptionContext, shard::Shards, stats::SubscriptionStats};
 
 /// Takes snapshots of a subscription from anywhere. Cheap to clone; outlives the subscription.
 #[derive(Clone)]
 pub struct StatsHandle {
-    hub: Arc<Hub>,
+    context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
 }
 
 impl StatsHandle {
-    pub(crate) fn new(hub: Arc<Hub>, shards: Arc<Shards>) -> Self {
-        Self { hub, shards }
+    pub(crate) fn new(context: Arc<SubscriptionContext>, shards: Arc<Shards>) -> Self {
+        Self { context, shards }
     }
 
     /// How every shard is doing at this moment. Costs a short lock for each.
@@ -24,10 +24,10 @@ impl StatsHandle {
     pub fn snapshot(&self) -> SubscriptionStats {
         let shards = self.shards.all().iter().map(|shard| shard.stats()).collect();
         SubscriptionStats {
-            stream: Arc::clone(&self.hub.stream),
-            bytes_held: self.hub.budget.held(),
-            unowned: self.hub.unowned.load(Ordering::Relaxed),
-            awaited: self.hub.awaited.load(Ordering::Relaxed),
+            stream: Arc::clone(&self.context.stream),
+            bytes_held: self.context.budget.held(),
+            unowned: self.context.unowned.load(Ordering::Relaxed),
+            awaited: self.context.awaited.load(Ordering::Relaxed),
             shards,
         }
     }
@@ -35,6 +35,6 @@ impl StatsHandle {
 
 impl fmt::Debug for StatsHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatsHandle").field("stream", &self.hub.stream).finish_non_exhaustive()
+        f.debug_struct("StatsHandle").field("stream", &self.context.stream).finish_non_exhaustive()
     }
 }

@@ -10,9 +10,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// See the module. It allocates once, with its first poll.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
+impl Timer {
     /// Whether the moment has come; if not, wakes the task when it does.
     pub(crate) fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));

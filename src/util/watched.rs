@@ -11,7 +11,7 @@ use crate::util::mutex::lock;
 
 /// See the module. Clones show the same value.
 #[derive(Debug)]
-pub(crate) struct Board<T>(Arc<Inner<T>>);
+pub(crate) struct Watched<T>(Arc<Inner<T>>);
 
 #[derive(Debug)]
 struct Inner<T> {
@@ -25,18 +25,18 @@ struct State<T> {
     closed: bool,
 }
 
-impl<T> Clone for Board<T> {
+impl<T> Clone for Watched<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<T> Board<T> {
+impl<T> Watched<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Arc::new(Inner { state: Mutex::new(State { value, closed: false }), changed: Notify::new() }))
     }
 
-    /// Looks at the value.
+    /// DueQueue at the value.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&lock(&self.0.state).value)
     }
@@ -83,7 +83,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_is_told_when_the_value_is_there_or_never_will_be() {
-        let board = Board::new(0);
+        let board = Watched::new(0);
         let at = |n| {
             let board = board.clone();
             async move { board.wait_for(move |value| (*value >= n).then_some(*value)).await }

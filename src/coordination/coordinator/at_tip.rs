@@ -19,9 +19,10 @@ impl Coordinator {
             return false;
         }
         let rows_by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
-        let is_elsewhere = |shard_id: &ShardId| rows_by_shard.get(shard_id).is_some_and(|row| self.is_elsewhere(row, now));
+        let is_elsewhere =
+            |shard_id: &ShardId| rows_by_shard.get(shard_id).is_some_and(|row| self.is_elsewhere(row, now));
         let is_at_tip = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.is_at_tip());
-        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
+        let verdicts = lineage::judge(self.shard_list.shards(), &self.known(rows, opening), opening.lineage());
         verdicts.iter().all(|(shard_id, verdict)| match verdict {
             Verdict::Done | Verdict::PassedOver => true,
             Verdict::Ready { .. } => is_at_tip(shard_id) || is_elsewhere(shard_id),
@@ -32,13 +33,13 @@ impl Coordinator {
 
     /// Whether another instance reads the shard.
     fn is_elsewhere(&self, row: &Lease, now: Instant) -> bool {
-        row.owner.as_ref().is_some_and(|owner| *owner != self.hub.owner)
-            && !self.witness.has_stood(&row.key.shard, self.hub.settings.lease_ttl, now)
+        row.owner.as_ref().is_some_and(|owner| *owner != self.context.owner)
+            && !self.expiry.has_stood(&row.key.shard, self.context.settings.lease_ttl, now)
     }
 
     /// Whether another instance is about to hand the shard over to this one.
     fn is_coming(&self, row: &Lease, now: Instant) -> bool {
-        row.wanted_by.as_ref() == Some(&self.hub.owner)
+        row.wanted_by.as_ref() == Some(&self.context.owner)
             && self.is_elsewhere(row, now)
             && !self.requests.ran_out(&row.key.shard, self.patience(), now)
     }

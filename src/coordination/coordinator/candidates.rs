@@ -38,13 +38,13 @@ impl Coordinator {
         }
         self.reach.clear();
         let Some(opening) = &self.opening else { return Vec::new() };
-        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(rows, opening), opening.lineage());
+        let verdicts = lineage::judge(self.shard_list.shards(), &self.known(rows, opening), opening.lineage());
         let (mut awaited, mut doubtful) = (0, 0);
         let mut candidates = Vec::new();
-        for shard_id in self.catalogue.takeable() {
+        for shard_id in self.shard_list.takeable() {
             let Some(Verdict::Ready { child }) = verdicts.get(&shard_id.id) else { continue };
             let row = by_shard.get(&shard_id.id).copied();
-            let shard = self.shards.get_or_open(&self.hub, &shard_id.id);
+            let shard = self.shards.get_or_open(&self.context, &shard_id.id);
             shard.seen(shard_id.closed, row);
             let opens = opening.has(&shard, row, now);
             if shard.is_held() || shard.was_given_up() {
@@ -56,7 +56,7 @@ impl Coordinator {
                 continue;
             }
             // It may have been read to its end, and its row removed since.
-            if row.is_none() && !self.catalogue.is_fresh(&shard_id.id, now) {
+            if row.is_none() && !self.shard_list.is_fresh(&shard_id.id, now) {
                 doubtful += 1;
                 continue;
             }
@@ -68,7 +68,7 @@ impl Coordinator {
                 shard,
             });
         }
-        self.hub.awaited.store(awaited, Ordering::Relaxed);
+        self.context.awaited.store(awaited, Ordering::Relaxed);
         self.doubtful = doubtful;
         if doubtful > 0 && !lists && !self.is_listing {
             self.next_listing = Some(now);
@@ -79,14 +79,14 @@ impl Coordinator {
     /// Leaves out what is more than this instance may hold: first what nobody meant for it.
     fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
         let held = self.shards.all().iter().filter(|shard| shard.is_working()).count();
-        let room = self.hub.settings.max_leases.saturating_sub(held);
+        let room = self.context.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_meant);
         }
         // Those that are to be seen again before they can be taken need room, too.
         let unowned = (candidates.len() + self.doubtful).saturating_sub(room);
         candidates.truncate(room);
-        self.hub.unowned.store(unowned, Ordering::Relaxed);
+        self.context.unowned.store(unowned, Ordering::Relaxed);
         self.warn_of_unowned(unowned, now);
         candidates
     }
@@ -98,11 +98,11 @@ impl Coordinator {
             return;
         }
         let (since, said) = self.unowned_since.get_or_insert((now, false));
-        if !*said && now >= *since + self.hub.settings.lease_ttl {
+        if !*said && now >= *since + self.context.settings.lease_ttl {
             *said = true;
-            let most = self.hub.settings.max_leases;
+            let most = self.context.settings.max_leases;
             tracing::warn!(
-                stream = %self.hub.stream, unowned, max_leases = most,
+                stream = %self.context.stream, unowned, max_leases = most,
                 "shards are read by nobody: this instance is at its max_leases, and no other one takes them"
             );
         }
@@ -120,9 +120,9 @@ impl Coordinator {
 
     /// Whether the row is this instance's own, or let go for it.
     fn is_mine(&self, row: &Lease) -> bool {
-        let me = Some(&self.hub.owner);
+        let me = Some(&self.context.owner);
         if row.owner.is_some() {
-            row.owner.as_ref() == me && lock(&self.claims).has(row)
+            row.owner.as_ref() == me && lock(&self.ownership).has(row)
         } else {
             row.wanted_by.as_ref() == me
         }
@@ -132,8 +132,8 @@ impl Coordinator {
     /// holder let go for another instance is left to that one for two looks at the leases.
     pub(super) fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
         let Some(row) = row else { return true };
-        let settings = &self.hub.settings;
-        let has_stood = |time| self.witness.has_stood(&row.key.shard, time, now);
+        let settings = &self.context.settings;
+        let has_stood = |time| self.expiry.has_stood(&row.key.shard, time, now);
         match (&row.owner, &row.wanted_by) {
             _ if self.is_mine(row) => true,
             (Some(_), _) => has_stood(settings.lease_ttl),
@@ -144,8 +144,8 @@ impl Coordinator {
 
     fn take_of(&self, shard: &ListedShard, row: Option<&Lease>) -> Take {
         Take {
-            key: self.hub.lease_key(&shard.id),
-            owner: Arc::clone(&self.hub.owner),
+            key: self.context.lease_key(&shard.id),
+            owner: Arc::clone(&self.context.owner),
             seen: row.map(Lease::seen),
             parents: shard.parents.clone(),
             stream_created: self.beginning.created,

@@ -8,13 +8,13 @@ use tokio::time::{Duration, Instant};
 
 use super::Coordinator;
 use crate::{
-    coordination::shard_list::Catalogue,
+    coordination::shard_list::ShardList,
     error::{
         ErrorClass, KinesisError,
         service::{FailureKind, ServiceFailure},
     },
     kinesis::{ListedShard, Listing},
-    state::context::Hub,
+    state::context::SubscriptionContext,
     types::id::ShardId,
 };
 
@@ -54,18 +54,18 @@ impl Coordinator {
     pub(super) fn begin_listing(&mut self) -> UnderWay {
         self.next_listing = None;
         self.is_listing = true;
-        look(Arc::clone(&self.hub), Instant::now()).boxed()
+        look(Arc::clone(&self.context), Instant::now()).boxed()
     }
 
     /// Takes in what a listing came to. Gives when it came if the leases should be looked at now, and not with the next round:
     /// it brought something, or something waits for it.
     pub(super) fn take_in(&mut self, Looked { begun, created, listed }: Looked) -> Option<Instant> {
-        let (hub, now) = (Arc::clone(&self.hub), Instant::now());
+        let (context, now) = (Arc::clone(&self.context), Instant::now());
         (self.is_listing, self.lists) = (false, true);
         if created.is_some() && created != self.beginning.created {
             self.begin_anew(created);
         }
-        let before = self.catalogue.changes();
+        let before = self.shard_list.changes();
         match listed {
             Ok(listed) => {
                 self.listed_at = now;
@@ -74,31 +74,31 @@ impl Coordinator {
                 }
                 let shards = Arc::clone(&self.shards);
                 let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.is_denied());
-                self.gone.extend(self.catalogue.list(listed, (begun, now), denied));
+                self.gone.extend(self.shard_list.list(listed, (begun, now), denied));
             }
             Err(error) if error.class() == ErrorClass::Fatal => {
-                hub.fail(error);
+                context.fail(error);
                 return None;
             }
             Err(error) => {
                 tracing::warn!(%error, "the shards could not be listed");
-                hub.inbox.error(None, error);
+                context.events.error(None, error);
             }
         }
-        let next = self.next_listing.unwrap_or(now + hub.settings.list_interval);
-        let eagerly = self.catalogue.is_empty() || self.lacks_children();
+        let next = self.next_listing.unwrap_or(now + context.settings.list_interval);
+        let eagerly = self.shard_list.is_empty() || self.lacks_children();
         self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
         let is_awaited =
-            now < self.eager_until || self.doubtful > 0 || self.opening.is_none() || hub.settings.stop_at_tip;
+            now < self.eager_until || self.doubtful > 0 || self.opening.is_none() || context.settings.stop_at_tip;
         let returning = self.shards.all().iter().filter(|shard| shard.was_listed()).count();
-        (is_awaited || self.catalogue.changes() != before || returning > 0).then_some(now)
+        (is_awaited || self.shard_list.changes() != before || returning > 0).then_some(now)
     }
 
     /// The stream was deleted and created again meanwhile: everything begins anew (H7).
     fn begin_anew(&mut self, created: Option<i64>) {
         self.beginning.created = created;
         self.plan.forced = None;
-        self.catalogue = Catalogue::default();
+        self.shard_list = ShardList::default();
         self.gone.clear();
         (self.opening, self.first_listing) = (None, None);
         for shard in self.shards.all() {
@@ -111,36 +111,36 @@ impl Coordinator {
         if Instant::now() >= self.eager_until {
             return false;
         }
-        let parents: BTreeSet<&ShardId> = self.catalogue.shards().flat_map(|shard_id| &shard_id.parents).collect();
+        let parents: BTreeSet<&ShardId> = self.shard_list.shards().flat_map(|shard_id| &shard_id.parents).collect();
         let ended_here = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.ended_here());
-        self.catalogue.shards().any(|shard_id| !parents.contains(&shard_id.id) && ended_here(&shard_id.id))
+        self.shard_list.shards().any(|shard_id| !parents.contains(&shard_id.id) && ended_here(&shard_id.id))
     }
 }
 
-/// Looks at the stream, if there is doubt about it, and at its shards.
-async fn look(hub: Arc<Hub>, begun: Instant) -> Looked {
-    let created = if hub.was_in_doubt() { created(&hub).await } else { None };
-    Looked { begun, created, listed: list(&hub).await }
+/// DueQueue at the stream, if there is doubt about it, and at its shards.
+async fn look(context: Arc<SubscriptionContext>, begun: Instant) -> Looked {
+    let created = if context.was_in_doubt() { created(&context).await } else { None };
+    Looked { begun, created, listed: list(&context).await }
 }
 
 /// When the stream was created. What is wrong with it, the listing says.
-async fn created(hub: &Hub) -> Option<i64> {
-    let described = hub.service.describe(&hub.stream).await;
+async fn created(context: &SubscriptionContext) -> Option<i64> {
+    let described = context.service.describe(&context.stream).await;
     if described.is_err() {
-        hub.doubt_a_little();
+        context.doubt_a_little();
     }
     described.ok()?.created
 }
 
-async fn list(hub: &Hub) -> Result<Vec<ListedShard>, KinesisError> {
-    let failure = match list_all(hub).await {
+async fn list(context: &SubscriptionContext) -> Result<Vec<ListedShard>, KinesisError> {
+    let failure = match list_all(context).await {
         Ok(listed) => return Ok(listed),
         Err(failure) => failure,
     };
-    let stream = Arc::clone(&hub.stream);
+    let stream = Arc::clone(&context.stream);
     // That the stream itself is gone ends the subscription (X1).
     if failure.kind() == FailureKind::NotFound
-        && let Err(source) = hub.service.describe(&stream).await
+        && let Err(source) = context.service.describe(&stream).await
         && source.kind() == FailureKind::NotFound
     {
         return Err(KinesisError::StreamGone { stream, source });
@@ -149,11 +149,11 @@ async fn list(hub: &Hub) -> Result<Vec<ListedShard>, KinesisError> {
 }
 
 /// All shards of the stream, page by page.
-async fn list_all(hub: &Hub) -> Result<Vec<ListedShard>, ServiceFailure> {
-    let mut page = hub.service.list(Listing::Stream(&hub.stream)).await?;
+async fn list_all(context: &SubscriptionContext) -> Result<Vec<ListedShard>, ServiceFailure> {
+    let mut page = context.service.list(Listing::Stream(&context.stream)).await?;
     let mut listed = page.shards;
     while let Some(token) = page.next {
-        page = hub.service.list(Listing::Token(&token)).await?;
+        page = context.service.list(Listing::Token(&token)).await?;
         listed.append(&mut page.shards);
     }
     Ok(listed)

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::position::Plan,
-    coordination::{lineage, shard_list::Catalogue},
+    coordination::{lineage, shard_list::ShardList},
     kinesis::ListedShard,
     lease::Lease,
     state::shard::{Shard, Shards},
@@ -29,11 +29,11 @@ pub(super) struct Opening {
 impl Opening {
     /// `first` is what the first complete listing showed. Rows may be known only later, and by then shards can be closed
     /// that were open when the subscription began.
-    pub(super) fn new(plan: &Plan, first: &[ListedShard], catalogue: &Catalogue, rows: &[&Lease]) -> Self {
-        let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
+    pub(super) fn new(plan: &Plan, first: &[ListedShard], shard_list: &ShardList, rows: &[&Lease]) -> Self {
+        let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
         let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
         Self {
-            shards: lineage::Opening::new(plan, first.iter().chain(catalogue.memories())),
+            shards: lineage::Opening::new(plan, first.iter().chain(shard_list.memories())),
             replays: rows.iter().filter(replays).map(|row| row.key.shard.clone()).collect(),
             held_by_others: BTreeSet::new(),
             awaited_until: Instant::now(),
@@ -50,13 +50,13 @@ impl Opening {
 
     /// As after a seek: the plan is another one, and goes before what the rows say of the `own` shards, which this instance
     /// reads or has read. Those of others do not belong to the opening.
-    pub(super) fn after_seek(plan: &Plan, catalogue: &Catalogue, rows: &[&Lease], own: &BTreeSet<ShardId>) -> Self {
-        let listed: BTreeSet<&ShardId> = catalogue.takeable().map(|shard| &shard.id).collect();
+    pub(super) fn after_seek(plan: &Plan, shard_list: &ShardList, rows: &[&Lease], own: &BTreeSet<ShardId>) -> Self {
+        let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
         let ended = rows.iter().filter(|row| row.is_ended()).map(|row| &row.key.shard);
         let replays = ended.chain(own).filter(|shard| plan.replays() && listed.contains(shard));
         let of_others = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
         Self {
-            shards: lineage::Opening::new(plan, catalogue.shards()),
+            shards: lineage::Opening::new(plan, shard_list.shards()),
             replays: replays.cloned().collect(),
             held_by_others: of_others.filter(|shard| !own.contains(*shard)).cloned().collect(),
             awaited_until: Instant::now(),

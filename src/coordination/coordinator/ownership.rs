@@ -16,8 +16,8 @@ use crate::{
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
-    by_shard: BTreeMap<ShardId, Claim>,
+pub(super) struct Ownership {
+    by_shard: BTreeMap<ShardId, OwnedTerm>,
     has_looked: bool,
     /// Since when every look has shown rows of a twin.
     twin_since: Option<Instant>,
@@ -25,18 +25,18 @@ pub(super) struct Claims {
 
 /// What is its own of one shard: before a take of its own, and after it. Both are, until there is an answer.
 #[derive(Debug)]
-struct Claim {
+struct OwnedTerm {
     before: Option<u64>,
     after: Option<u64>,
 }
 
-impl Claims {
-    /// Claims what is left in its own name, at the first look.
+impl Ownership {
+    /// Ownership what is left in its own name, at the first look.
     pub(super) fn look(&mut self, rows: &[Lease], me: &Arc<str>) {
         if !self.has_looked {
             self.has_looked = true;
             let left = rows.iter().filter(|row| row.owner.as_ref() == Some(me));
-            let claim = |row: &Lease| Claim { before: None, after: Some(row.epoch) };
+            let claim = |row: &Lease| OwnedTerm { before: None, after: Some(row.epoch) };
             self.by_shard = left.map(|row| (row.key.shard.clone(), claim(row))).collect();
         }
     }
@@ -45,7 +45,7 @@ impl Claims {
     pub(super) fn sent(&mut self, take: &Take) {
         let seen = take.seen.map_or(0, |seen| seen.epoch);
         let before = self.has_epoch(&take.key.shard, seen).then_some(seen);
-        self.by_shard.insert(take.key.shard.clone(), Claim { before, after: Some(seen + 1) });
+        self.by_shard.insert(take.key.shard.clone(), OwnedTerm { before, after: Some(seen + 1) });
     }
 
     /// The take was not applied.
@@ -70,7 +70,7 @@ impl Claims {
         newest.is_some_and(|newest| newest < row.epoch)
     }
 
-    /// Looks at the rows in its own name of which the owner lives. Gives the one of a twin to which this instance yields.
+    /// DueQueue at the rows in its own name of which the owner lives. Gives the one of a twin to which this instance yields.
     ///
     /// Both see the same rows, and whoever has the first of them goes on. A twin that was overtaken finds that out by
     /// itself, so this is for two of which neither has what the other one had.
@@ -126,39 +126,39 @@ mod tests {
     // E4
     #[test]
     fn own_is_what_was_left_at_the_first_look_and_what_its_takes_made() {
-        let mut claims = Claims::default();
-        claims.look(&[row("a", 4)], &"twin".into());
-        claims.look(&[row("a", 4), row("b", 1)], &"twin".into());
+        let mut ownership = Ownership::default();
+        ownership.look(&[row("a", 4)], &"twin".into());
+        ownership.look(&[row("a", 4), row("b", 1)], &"twin".into());
         assert_eq!(
-            (claims.has(&row("a", 4)), claims.has(&row("a", 5)), claims.has(&row("b", 1))),
+            (ownership.has(&row("a", 4)), ownership.has(&row("a", 5)), ownership.has(&row("b", 1))),
             (true, false, false)
         );
         // Until there is an answer, both are.
-        claims.sent(&take("a", Some(4)));
-        assert_eq!([3, 4, 5].map(|epoch| claims.has(&row("a", epoch))), [false, true, true]);
-        claims.refused(&take("a", Some(4)));
-        assert_eq!([4, 5].map(|epoch| claims.has(&row("a", epoch))), [true, false]);
+        ownership.sent(&take("a", Some(4)));
+        assert_eq!([3, 4, 5].map(|epoch| ownership.has(&row("a", epoch))), [false, true, true]);
+        ownership.refused(&take("a", Some(4)));
+        assert_eq!([4, 5].map(|epoch| ownership.has(&row("a", epoch))), [true, false]);
         // What it takes from another is its own from then on.
-        claims.sent(&take("b", Some(2)));
-        assert_eq!([2, 3].map(|epoch| claims.has(&row("b", epoch))), [false, true]);
-        claims.sent(&take("c", None));
-        claims.refused(&take("c", None));
-        assert!(!claims.has(&row("c", 1)));
+        ownership.sent(&take("b", Some(2)));
+        assert_eq!([2, 3].map(|epoch| ownership.has(&row("b", epoch))), [false, true]);
+        ownership.sent(&take("c", None));
+        ownership.refused(&take("c", None));
+        assert!(!ownership.has(&row("c", 1)));
     }
 
     // E4
     #[test]
     fn what_was_its_own_and_has_a_later_epoch_is_overtaken() {
-        let mut claims = Claims::default();
-        claims.sent(&take("a", None));
-        let overtaken = [row("a", 1), row("a", 2), row("b", 9)].map(|row| claims.is_overtaken(&row));
+        let mut ownership = Ownership::default();
+        ownership.sent(&take("a", None));
+        let overtaken = [row("a", 1), row("a", 2), row("b", 9)].map(|row| ownership.is_overtaken(&row));
         assert_eq!(overtaken, [false, true, false]);
     }
 
     // E4
     #[test]
     fn of_two_that_live_beside_each_other_the_one_without_the_first_shard_yields_after_a_while() {
-        let (mut first, mut second) = (Claims::default(), Claims::default());
+        let (mut first, mut second) = (Ownership::default(), Ownership::default());
         first.sent(&take("a", None));
         second.sent(&take("b", None));
         let rows = [row("a", 1), row("b", 1)];
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(second.yields_to(rows.iter(), TTL, now).is_some(), yields, "{seconds} s");
         }
         // One that has nothing yields to one that has something.
-        let mut none = Claims::default();
+        let mut none = Ownership::default();
         none.yields_to(rows.iter(), TTL, start);
         assert_eq!(none.yields_to(rows.iter(), TTL, start + TTL), Some(&rows[0]));
         // A look without any begins anew.

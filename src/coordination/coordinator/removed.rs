@@ -34,19 +34,19 @@ impl Coordinator {
         let is_unread = |row: &Lease| {
             self.is_of_this_stream(row)
                 && !row.is_ended()
-                && row.owner.as_ref().is_none_or(|owner| *owner == self.hub.owner)
+                && row.owner.as_ref().is_none_or(|owner| *owner == self.context.owner)
         };
         let was_opened = was_memory || shard.as_ref().is_some_and(|shard| shard.has_begun());
         if was_opened && row.is_some_and(is_unread) {
-            let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard_id.clone() };
+            let error = KinesisError::ShardGone { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() };
             tracing::warn!(%error, "a shard_id is gone");
             match &shard {
                 Some(shard) => shard.report(error),
-                None => self.hub.inbox.error(Some(shard_id), error),
+                None => self.context.events.error(Some(shard_id), error),
             }
         }
         if let Some(shard) = shard {
-            shard.leave(Instant::now() + self.hub.settings.drain_timeout);
+            shard.leave(Instant::now() + self.context.settings.drain_timeout);
         }
     }
 
@@ -56,9 +56,9 @@ impl Coordinator {
         let is_over = |row: &&Lease| {
             let shard = &row.key.shard;
             if self.is_of_this_stream(row) {
-                row.is_ended() && self.catalogue.is_gone(shard)
+                row.is_ended() && self.shard_list.is_gone(shard)
             } else {
-                self.opening.is_some() && !self.catalogue.has(shard) && self.is_free(Some(row), now)
+                self.opening.is_some() && !self.shard_list.has(shard) && self.is_free(Some(row), now)
             }
         };
         let mut over: Vec<&Lease> = rows.iter().filter(is_over).collect();
@@ -68,12 +68,12 @@ impl Coordinator {
         let waiting = self.parents_of_unread(rows);
         over.retain(|row| !self.is_of_this_stream(row) || !waiting.contains(&row.key.shard));
         let over = over.into_iter();
-        let calls = over.map(|row| self.hub.answer(self.hub.store.delete(&row.key, row.seen())));
+        let calls = over.map(|row| self.context.answer(self.context.store.delete(&row.key, row.seen())));
         stream::iter(calls)
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
                 // Whatever came of it, the next listing looks again.
                 if let Err(error) = call.await {
-                    tracing::debug!(stream = %self.hub.stream, %error, "the row of a shard that is gone was not removed");
+                    tracing::debug!(stream = %self.context.stream, %error, "the row of a shard that is gone was not removed");
                 }
             })
             .await;
@@ -83,7 +83,7 @@ impl Coordinator {
     fn parents_of_unread<'a>(&'a self, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
         let by_shard = by_shard(rows);
         let is_unread = |child: &ShardId| by_shard.get(child).is_none_or(|row| row.checkpoint.is_none());
-        let listed = self.catalogue.shards().map(|shard| (&shard.id, &shard.parents));
+        let listed = self.shard_list.shards().map(|shard| (&shard.id, &shard.parents));
         let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
         listed.chain(known).filter(|(child, _)| is_unread(child)).flat_map(|(_, parents)| parents).collect()
     }

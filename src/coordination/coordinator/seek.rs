@@ -47,7 +47,7 @@ struct Move {
 impl Coordinator {
     /// Moves what can be moved at once. What has to be taken first, the next pass opens.
     pub(super) async fn seek(&mut self, Seek { position, done }: Seek) {
-        self.hub.inbox.finish(false);
+        self.context.events.finish(false);
         let moved = match &position {
             Position::Sequence(shard, number) => self.seek_one(shard, Origin::At(number.clone())).await,
             Position::Horizon | Position::Latest | Position::Timestamp(_) => self.seek_all(position).await,
@@ -59,7 +59,7 @@ impl Coordinator {
     async fn seek_one(&mut self, shard_id: &ShardId, to: Origin) -> Result<(), KinesisError> {
         let shard = self.shards.get(shard_id).filter(|shard| shard.can_move());
         let (Some(shard), Some(opening)) = (shard, &mut self.opening) else {
-            return Err(KinesisError::NotHeld { stream: Arc::clone(&self.hub.stream), shard: shard_id.clone() });
+            return Err(KinesisError::NotHeld { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() });
         };
         opening.replay(shard_id.clone());
         self.set_out(vec![Move { shard, to }]).await
@@ -67,10 +67,10 @@ impl Coordinator {
 
     /// As a forced start does: ended shards are read once more, and a child waits until its parents were.
     async fn seek_all(&mut self, position: Position) -> Result<(), KinesisError> {
-        let hub = Arc::clone(&self.hub);
-        let rows = hub.answer(hub.store.leases(&hub.consumer, &hub.stream)).await;
+        let context = Arc::clone(&self.context);
+        let rows = context.answer(context.store.leases(&context.consumer, &context.stream)).await;
         let rows = rows.map_err(|source| KinesisError::Store {
-            stream: Arc::clone(&hub.stream),
+            stream: Arc::clone(&context.stream),
             shard: None,
             action: "reading the leases",
             source,
@@ -83,8 +83,8 @@ impl Coordinator {
         let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
         let shards = self.shards.all();
         let own = shards.iter().filter(|shard| shard.is_own()).map(|shard| shard.id.clone()).collect();
-        let opening = Opening::after_seek(&self.plan, &self.catalogue, &rows_of_this, &own);
-        let verdicts = lineage::judge(self.catalogue.shards(), &self.known(&rows, &opening), opening.lineage());
+        let opening = Opening::after_seek(&self.plan, &self.shard_list, &rows_of_this, &own);
+        let verdicts = lineage::judge(self.shard_list.shards(), &self.known(&rows, &opening), opening.lineage());
         self.opening = Some(opening);
         self.set_out(self.moves(&verdicts, shards)).await
     }
@@ -127,13 +127,13 @@ impl Coordinator {
         failed.sort_by(|(one, _), (other, _)| one.cmp(other));
         let Some((_, source)) = failed.first().cloned() else { return Ok(()) };
         let shards = failed.into_iter().map(|(shard_id, _)| shard_id).collect();
-        Err(KinesisError::Seek { stream: Arc::clone(&self.hub.stream), shards, source })
+        Err(KinesisError::Seek { stream: Arc::clone(&self.context.stream), shards, source })
     }
 
     async fn place(&self, shard: &Shard, to: &Origin) -> Result<Placed, ServiceFailure> {
         let mut throttles = 0;
         loop {
-            match self.hub.service.place(&self.hub.stream, &shard.id, to).await {
+            match self.context.service.place(&self.context.stream, &shard.id, to).await {
                 Err(failure) if failure.kind() == FailureKind::Throttled && throttles < MOST_THROTTLES => {
                     throttles += 1;
                     sleep(Duration::from_secs(1)).await;
@@ -150,7 +150,7 @@ impl Coordinator {
         };
         // It is none if the shard was lost meanwhile: whoever takes it next opens it.
         let Some(opening) = shard.seek(&origin) else { return };
-        tracing::info!(stream = %self.hub.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is moved");
+        tracing::info!(stream = %self.context.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is moved");
         let reader = Reader::new(shard, opening, origin, self.beginning.retention).at(placed.iterator);
         // Without a receiver the subscription is gone, and the pages go with it.
         let _ = self.opened.send(pages(reader));

@@ -17,20 +17,20 @@ use crate::{
 impl Coordinator {
     /// Takes a lease and starts to read under it.
     pub(super) async fn take(&self, candidate: Candidate) {
-        if !self.hub.life.is_running() {
+        if !self.context.lifecycle.is_running() {
             return;
         }
         let Candidate { shard, take, role, replays, .. } = candidate;
         let sent_at = Instant::now();
-        lock(&self.claims).sent(&take);
-        let lease = match self.hub.answer(self.hub.store.take(&take)).await {
+        lock(&self.ownership).sent(&take);
+        let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
-                lock(&self.claims).refused(&take);
-                tracing::debug!(stream = %self.hub.stream, shard_id = %shard.id, "another instance was faster");
+                lock(&self.ownership).refused(&take);
+                tracing::debug!(stream = %self.context.stream, shard_id = %shard.id, "another instance was faster");
                 // If that one asked for the shard, or let it go, the lease is still to be had.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
-                    self.hub.rounds.notify_one();
+                    self.context.rounds.notify_one();
                 }
                 return;
             }
@@ -39,18 +39,18 @@ impl Coordinator {
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
         let opening = shard.begin(&lease, held, sent_at);
         let ended_meanwhile = lease.is_ended() && !replays;
-        if ended_meanwhile || !self.hub.life.is_running() {
+        if ended_meanwhile || !self.context.lifecycle.is_running() {
             return shard.leave(Instant::now());
         }
         let origin = self.origin(&shard, &lease, role);
         tracing::info!(
-            stream = %self.hub.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is opened"
+            stream = %self.context.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is opened"
         );
         let mut reader = Reader::new(shard, opening, origin.clone(), self.beginning.retention);
         if self.first_pass {
             select! {
                 biased;
-                _ = self.hub.life.closing() => return,
+                _ = self.context.lifecycle.closing() => return,
                 () = reader.open(self.beginning.moment) => {}
             }
         } else {

@@ -16,35 +16,35 @@ use crate::{
 };
 
 /// A take without an answer.
-pub(super) type Stray = (Arc<Shard>, Take);
+pub(super) type Unconfirmed = (Arc<Shard>, Take);
 
 impl Coordinator {
     /// Notes a take that failed.
     pub(super) fn went_astray(&self, shard: Arc<Shard>, take: Take, error: StoreError) {
         shard.report_store("taking the lease", error);
-        lock(&self.strays).push((shard, take));
+        lock(&self.unconfirmed).push((shard, take));
     }
 
     /// The leases were looked at, and the takes that still should be are made again.
     pub(super) fn forget_strays(&self) {
-        lock(&self.strays).clear();
+        lock(&self.unconfirmed).clear();
     }
 
     /// Makes each of them once more, so that it is known who has the lease, and lets go of it.
     pub(super) async fn let_go_of_strays(&self) {
-        let strays = mem::take(&mut *lock(&self.strays));
-        stream::iter(strays).for_each_concurrent(CALLS_AT_ONCE, |stray| self.let_go(stray)).await;
+        let unconfirmed = mem::take(&mut *lock(&self.unconfirmed));
+        stream::iter(unconfirmed).for_each_concurrent(CALLS_AT_ONCE, |unconfirmed| self.let_go(unconfirmed)).await;
     }
 
-    async fn let_go(&self, (shard, take): Stray) {
+    async fn let_go(&self, (shard, take): Unconfirmed) {
         let sent_at = Instant::now();
-        let lease = match self.hub.answer(self.hub.store.take(&take)).await {
+        let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             // The first one was applied.
             Ok(Write::Refused(Some(row))) if is_of(&take, &row) => row,
             Ok(Write::Refused(_)) => return,
             Err(error) => {
-                let (stream, shard_id) = (&self.hub.stream, &shard.id);
+                let (stream, shard_id) = (&self.context.stream, &shard.id);
                 return tracing::warn!(%stream, %shard_id, %error, "the lease may have been taken, and will run out by itself");
             }
         };

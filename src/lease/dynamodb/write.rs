@@ -31,7 +31,7 @@ use crate::{
 const TRIES: u32 = 5;
 
 /// What came of a call. A refusal has the row as it stands; none if there is no row.
-enum Outcome {
+enum WriteOutcome {
     Applied(Option<Item>),
     Refused(Option<Item>),
 }
@@ -71,11 +71,11 @@ impl DynamoDbLeaseStore {
             write.add(SWITCHES, u64::from(switches))
         };
         let taken = match self.update(&take.key, &write, ReturnValue::AllNew).await? {
-            Outcome::Applied(Some(row)) => row,
+            WriteOutcome::Applied(Some(row)) => row,
             // The answer of an earlier attempt of this very call was lost.
-            Outcome::Refused(Some(row)) if self.row(&row).was_taken_by(id) => row,
-            Outcome::Refused(row) => return Ok(Write::Refused(self.lease(&take.key, row)?)),
-            Outcome::Applied(None) => return Err(StoreError::new("DynamoDB answered a take without the new row")),
+            WriteOutcome::Refused(Some(row)) if self.row(&row).was_taken_by(id) => row,
+            WriteOutcome::Refused(row) => return Ok(Write::Refused(self.lease(&take.key, row)?)),
+            WriteOutcome::Applied(None) => return Err(StoreError::new("DynamoDB answered a take without the new row")),
         };
         let lease = self.row(&taken).lease(take.key.clone())?;
         let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
@@ -101,11 +101,11 @@ impl DynamoDbLeaseStore {
             let next = counter.saturating_add(1);
             let write = change(Expression::when_held(held, counter)).set(COUNTER, number(next));
             match self.update(&held.key, &write, ReturnValue::None).await? {
-                Outcome::Applied(_) => {
+                WriteOutcome::Applied(_) => {
                     self.counters.saw(held, next);
                     return Ok(Write::Applied(()));
                 }
-                Outcome::Refused(row) => match self.lease(&held.key, row)? {
+                WriteOutcome::Refused(row) => match self.lease(&held.key, row)? {
                     Some(row) if holds(&row, held) => counter = row.counter,
                     other => {
                         self.counters.forget(held);
@@ -145,10 +145,10 @@ impl DynamoDbLeaseStore {
                 .return_values_on_condition_check_failure(AllOld);
             async move {
                 match call.send().await {
-                    Ok(_) => Ok(Outcome::Applied(None)),
+                    Ok(_) => Ok(WriteOutcome::Applied(None)),
                     Err(error) => match error.as_service_error() {
                         Some(DeleteItemError::ConditionalCheckFailedException(refusal)) => {
-                            Ok(Outcome::Refused(refusal.item.clone()))
+                            Ok(WriteOutcome::Refused(refusal.item.clone()))
                         }
                         _ => Err(error),
                     },
@@ -159,7 +159,12 @@ impl DynamoDbLeaseStore {
         self.answer(key, outcome)
     }
 
-    async fn update(&self, key: &LeaseKey, write: &Expression, returned: ReturnValue) -> Result<Outcome, StoreError> {
+    async fn update(
+        &self,
+        key: &LeaseKey,
+        write: &Expression,
+        returned: ReturnValue,
+    ) -> Result<WriteOutcome, StoreError> {
         let row = self.keys.text(key)?;
         let asked = Asked { operation: "UpdateItem", row: Some(&row) };
         let send = |client: Client| {
@@ -175,10 +180,10 @@ impl DynamoDbLeaseStore {
                 .return_values_on_condition_check_failure(AllOld);
             async move {
                 match call.send().await {
-                    Ok(answer) => Ok(Outcome::Applied(answer.attributes)),
+                    Ok(answer) => Ok(WriteOutcome::Applied(answer.attributes)),
                     Err(error) => match error.as_service_error() {
                         Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => {
-                            Ok(Outcome::Refused(refusal.item.clone()))
+                            Ok(WriteOutcome::Refused(refusal.item.clone()))
                         }
                         _ => Err(error),
                     },
@@ -188,10 +193,10 @@ impl DynamoDbLeaseStore {
         self.table.call(asked, send).await
     }
 
-    fn answer(&self, key: &LeaseKey, outcome: Outcome) -> Result<Write, StoreError> {
+    fn answer(&self, key: &LeaseKey, outcome: WriteOutcome) -> Result<Write, StoreError> {
         match outcome {
-            Outcome::Applied(_) => Ok(Write::Applied(())),
-            Outcome::Refused(row) => Ok(Write::Refused(self.lease(key, row)?)),
+            WriteOutcome::Applied(_) => Ok(Write::Applied(())),
+            WriteOutcome::Refused(row) => Ok(Write::Refused(self.lease(key, row)?)),
         }
     }
 

@@ -153,7 +153,7 @@ enum Found {
     Foreign,
 }
 
-/// Looks whose database it is, and makes an empty one ours.
+/// DueQueue whose database it is, and makes an empty one ours.
 fn prepare(database: &Database) -> Result<Found, redb::Error> {
     let transaction = database.begin_write()?;
     let tables: Vec<_> = transaction.list_tables()?.map(|table| table.name().to_owned()).collect();

@@ -6,13 +6,13 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct Circuit {
     opens: Option<Instant>,
     /// Failures in a row.
     failures: u32,
 }
 
-impl Gate {
+impl Circuit {
     /// When it opens; none if it is open.
     pub(super) fn opens(&self, now: Instant) -> Option<Instant> {
         self.opens.filter(|opens| *opens > now)

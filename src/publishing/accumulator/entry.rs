@@ -9,17 +9,17 @@ use crate::{error::service::ServiceFailure, kinesis::Entry, publishing::record::
 
 /// A record that was accepted. It is boxed from then on, since it moves through several collections.
 #[derive(Debug)]
-pub(super) struct Item<T> {
+pub(super) struct AcceptedRecord<T> {
     /// Grows with every record that is accepted.
     pub(super) ticket: u64,
     pub(super) record: Outgoing,
     /// The payload in the envelope of its headers.
     pub(super) data: Bytes,
     pub(super) accepted: Instant,
-    pub(super) receipt: T,
+    pub(super) completion: T,
 }
 
-impl<T> Item<T> {
+impl<T> AcceptedRecord<T> {
     /// As the service counts.
     pub(super) fn size(&self) -> usize {
         self.data.len() + self.record.partition_key.len()
@@ -28,11 +28,11 @@ impl<T> Item<T> {
 
 /// One record, or several of one key and hash that are aggregated.
 #[derive(Debug)]
-pub(super) struct Parcel<T> {
+pub(super) struct QueuedEntry<T> {
     /// None where no order is kept.
     pub(super) lane: Option<u64>,
-    pub(super) first: Box<Item<T>>,
-    rest: Vec<Box<Item<T>>>,
+    pub(super) first: Box<AcceptedRecord<T>>,
+    rest: Vec<Box<AcceptedRecord<T>>>,
     /// As the service counts.
     size: usize,
     /// How often it was sent.
@@ -41,8 +41,8 @@ pub(super) struct Parcel<T> {
     pub(super) last: Option<ServiceFailure>,
 }
 
-impl<T> Parcel<T> {
-    pub(super) fn new(lane: Option<u64>, first: Box<Item<T>>) -> Self {
+impl<T> QueuedEntry<T> {
+    pub(super) fn new(lane: Option<u64>, first: Box<AcceptedRecord<T>>) -> Self {
         Self { lane, size: first.size(), first, rest: Vec::new(), attempts: 0, last: None }
     }
 
@@ -61,43 +61,43 @@ impl<T> Parcel<T> {
         1 + self.rest.len()
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = &Item<T>> {
+    pub(super) fn items(&self) -> impl Iterator<Item = &AcceptedRecord<T>> {
         iter::once(&self.first).chain(&self.rest).map(Box::as_ref)
     }
 
-    pub(super) fn into_items(self) -> impl Iterator<Item = Box<Item<T>>> {
+    pub(super) fn into_items(self) -> impl Iterator<Item = Box<AcceptedRecord<T>>> {
         iter::once(self.first).chain(self.rest)
     }
 
     /// Parts it before the first record that is not so. The older part comes first.
-    pub(super) fn split_at(self, is_so: impl Fn(&Item<T>) -> bool) -> (Option<Self>, Option<Self>) {
+    pub(super) fn split_at(self, is_so: impl Fn(&AcceptedRecord<T>) -> bool) -> (Option<Self>, Option<Self>) {
         let Self { lane, attempts, last, .. } = &self;
         let (lane, attempts, last) = (*lane, *attempts, last.clone());
         let mut older: Vec<_> = self.into_items().collect();
         let later = older.split_off(older.iter().position(|item| !is_so(item)).unwrap_or(older.len()));
-        let parcel = |items: Vec<Box<Item<T>>>| {
+        let entry = |items: Vec<Box<AcceptedRecord<T>>>| {
             let mut items = items.into_iter();
-            let mut parcel = Self { attempts, last: last.clone(), ..Self::new(lane, items.next()?) };
-            items.for_each(|item| parcel.add(item));
-            Some(parcel)
+            let mut entry = Self { attempts, last: last.clone(), ..Self::new(lane, items.next()?) };
+            items.for_each(|item| entry.add(item));
+            Some(entry)
         };
-        (parcel(older), parcel(later))
+        (entry(older), entry(later))
     }
 
     /// Whether a record has the same key and hash, and fits into an aggregate of this size.
-    pub(super) fn can_add(&self, item: &Item<T>, limit: usize) -> bool {
+    pub(super) fn can_add(&self, item: &AcceptedRecord<T>, limit: usize) -> bool {
         let (mine, other) = (&self.first.record, &item.record);
         mine.partition_key == other.partition_key
             && mine.explicit_hash_key == other.explicit_hash_key
             && self.size_with(item) <= limit
     }
 
-    pub(super) fn add(&mut self, item: Box<Item<T>>) {
+    pub(super) fn add(&mut self, item: Box<AcceptedRecord<T>>) {
         self.size = self.size_with(&item);
         self.rest.push(item);
     }
 
-    fn size_with(&self, item: &Item<T>) -> usize {
+    fn size_with(&self, item: &AcceptedRecord<T>) -> usize {
         let Outgoing { partition_key, explicit_hash_key, .. } = &self.first.record;
         let format = Format::new(partition_key, *explicit_hash_key);
         let so_far = if self.rest.is_empty() {

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Lanes, Parcel};
+use super::{Accumulator, QueuedEntry};
 use crate::kinesis::Entry;
 
 /// A request to be made, and the number under which its answer is to be given.
@@ -12,13 +12,13 @@ pub(crate) struct Request {
     pub(crate) entries: Vec<Entry>,
 }
 
-impl<T> Lanes<T> {
+impl<T> Accumulator<T> {
     /// The next request, if one is due and there is room for it.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Request> {
-        if self.flights.len() >= self.rules.requests || self.gate.opens(now).is_some() {
+        if self.flights.len() >= self.rules.requests || self.circuit.opens(now).is_some() {
             return None;
         }
-        let parcels = match self.suspects.pop_front() {
+        let queued = match self.suspects.pop_front() {
             Some(suspects) => suspects,
             None if self.due().is_some_and(|due| due <= now) => self.pack(),
             None => return None,
@@ -26,8 +26,8 @@ impl<T> Lanes<T> {
         let flight = self.next_flight;
         self.next_flight += 1;
         self.counts.requests += 1;
-        let entries = parcels.iter().map(Parcel::entry).collect();
-        self.flights.insert(flight, parcels);
+        let entries = queued.iter().map(QueuedEntry::entry).collect();
+        self.flights.insert(flight, queued);
         Some(Request { flight, entries })
     }
 
@@ -37,7 +37,7 @@ impl<T> Lanes<T> {
         let expires = self.ready.values().next().map(|oldest| oldest.first.accepted + self.rules.timeout);
         let due = if self.suspects.is_empty() { self.due() } else { Some(now) };
         let due = due.filter(|_| self.flights.len() < self.rules.requests);
-        let due = due.map(|due| self.gate.opens(now).map_or(due, |opens| due.max(opens)));
+        let due = due.map(|due| self.circuit.opens(now).map_or(due, |opens| due.max(opens)));
         [rested, expires, due].into_iter().flatten().min()
     }
 
@@ -53,29 +53,29 @@ impl<T> Lanes<T> {
     }
 
     /// Takes the oldest that fit into one request; the first one always does.
-    fn pack(&mut self) -> Vec<Parcel<T>> {
+    fn pack(&mut self) -> Vec<QueuedEntry<T>> {
         let most = self.ready.len().min(self.rules.request_records);
-        let (mut parcels, mut bytes) = (Vec::with_capacity(most), 0);
-        while parcels.len() < self.rules.request_records
+        let (mut entries, mut bytes) = (Vec::with_capacity(most), 0);
+        while entries.len() < self.rules.request_records
             && let Some(oldest) = self.ready.first_entry()
-            && (parcels.is_empty() || bytes + oldest.get().size() <= self.rules.request_bytes)
+            && (entries.is_empty() || bytes + oldest.get().size() <= self.rules.request_bytes)
         {
-            let mut parcel = oldest.remove();
-            self.ready_bytes -= parcel.size();
-            self.fill(&mut parcel, self.rules.request_bytes.saturating_sub(bytes));
-            parcel.attempts += 1;
-            bytes += parcel.size();
-            parcels.push(parcel);
+            let mut entry = oldest.remove();
+            self.ready_bytes -= entry.size();
+            self.fill(&mut entry, self.rules.request_bytes.saturating_sub(bytes));
+            entry.attempts += 1;
+            bytes += entry.size();
+            entries.push(entry);
         }
-        parcels
+        entries
     }
 
-    /// Adds what queues behind a parcel to it, if records are aggregated. One that was sent before stays as it was.
-    fn fill(&mut self, parcel: &mut Parcel<T>, room: usize) {
-        let Some(limit) = self.rules.aggregate.filter(|_| parcel.attempts == 0) else { return };
-        let Some(queue) = parcel.lane.and_then(|lane| self.queues.get_mut(&lane)) else { return };
-        while let Some(next) = queue.pop_front_if(|next| parcel.can_add(next, limit.min(room))) {
-            parcel.add(next);
+    /// Adds what queues behind a entry to it, if records are aggregated. One that was sent before stays as it was.
+    fn fill(&mut self, entry: &mut QueuedEntry<T>, room: usize) {
+        let Some(limit) = self.rules.aggregate.filter(|_| entry.attempts == 0) else { return };
+        let Some(queue) = entry.lane.and_then(|lane| self.queues.get_mut(&lane)) else { return };
+        while let Some(next) = queue.pop_front_if(|next| entry.can_add(next, limit.min(room))) {
+            entry.add(next);
         }
     }
 }

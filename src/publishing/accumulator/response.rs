@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{Item, Lanes, Parcel, Settled};
+use super::{AcceptedRecord, Accumulator, QueuedEntry, Settled};
 use crate::{
     error::{
         KinesisError,
@@ -17,28 +17,28 @@ use crate::{
 /// The answer of PutRecords: a result for each entry, in their order, or none at all.
 pub(crate) type Answer = Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure>;
 
-impl<T> Lanes<T> {
+impl<T> Accumulator<T> {
     /// Takes the answer to a request.
     pub(crate) fn answer(&mut self, flight: u64, answer: Answer, now: Instant) {
-        let Some(parcels) = self.flights.remove(&flight) else { return };
+        let Some(entries) = self.flights.remove(&flight) else { return };
         match answer {
             Ok(results) => {
-                self.gate.open();
-                self.settled.reserve(parcels.len());
-                self.sort(parcels, results, now);
+                self.circuit.open();
+                self.settled.reserve(entries.len());
+                self.sort(entries, results, now);
             }
             // The service does not say which record it dislikes, and the others have done nothing.
-            Err(failure) if failure.kind() == FailureKind::Rejected && parcels.len() > 1 => self.halve(parcels),
+            Err(failure) if failure.kind() == FailureKind::Rejected && entries.len() > 1 => self.halve(entries),
             Err(failure) if is_final(&failure) => {
-                for parcel in parcels {
-                    self.refuse(parcel, &failure);
+                for entry in entries {
+                    self.refuse(entry, &failure);
                 }
             }
             Err(failure) => {
-                self.gate.close(now, &mut self.backoff);
-                for parcel in parcels {
-                    if let Some(parcel) = self.again(parcel, &failure, now) {
-                        self.make_ready(parcel);
+                self.circuit.close(now, &mut self.backoff);
+                for entry in entries {
+                    if let Some(entry) = self.again(entry, &failure, now) {
+                        self.make_ready(entry);
                     }
                 }
             }
@@ -46,48 +46,48 @@ impl<T> Lanes<T> {
     }
 
     /// A result for each: those that failed for now rest together, so that they go out together again.
-    fn sort(&mut self, parcels: Vec<Parcel<T>>, results: Vec<Result<Put, ServiceFailure>>, now: Instant) {
+    fn sort(&mut self, entries: Vec<QueuedEntry<T>>, results: Vec<Result<Put, ServiceFailure>>, now: Instant) {
         let mut failed = Vec::new();
-        for (parcel, result) in parcels.into_iter().zip(results) {
+        for (entry, result) in entries.into_iter().zip(results) {
             match result {
-                Ok(put) => self.stored(parcel, &put),
-                Err(failure) if is_final(&failure) => self.refuse(parcel, &failure),
-                Err(failure) => failed.extend(self.again(parcel, &failure, now)),
+                Ok(put) => self.stored(entry, &put),
+                Err(failure) if is_final(&failure) => self.refuse(entry, &failure),
+                Err(failure) => failed.extend(self.again(entry, &failure, now)),
             }
         }
-        let Some(attempts) = failed.iter().map(|parcel| parcel.attempts).max() else { return };
+        let Some(attempts) = failed.iter().map(|entry| entry.attempts).max() else { return };
         let until = now + self.backoff.pause(attempts);
-        for parcel in failed {
-            let until = until.min(parcel.first.accepted + self.rules.timeout);
-            self.resting.insert((until, parcel.first.ticket), parcel);
+        for entry in failed {
+            let until = until.min(entry.first.accepted + self.rules.timeout);
+            self.resting.insert((until, entry.first.ticket), entry);
         }
     }
 
-    fn halve(&mut self, mut parcels: Vec<Parcel<T>>) {
-        let half = parcels.split_off(parcels.len() / 2);
-        self.suspects.extend([parcels, half]);
+    fn halve(&mut self, mut entries: Vec<QueuedEntry<T>>) {
+        let half = entries.split_off(entries.len() / 2);
+        self.suspects.extend([entries, half]);
     }
 
-    /// The parcel, if it may be sent again.
-    fn again(&mut self, mut parcel: Parcel<T>, failure: &ServiceFailure, now: Instant) -> Option<Parcel<T>> {
+    /// The entry, if it may be sent again.
+    fn again(&mut self, mut entry: QueuedEntry<T>, failure: &ServiceFailure, now: Instant) -> Option<QueuedEntry<T>> {
         self.counts.throttles += u64::from(failure.kind() == FailureKind::Throttled);
-        parcel.last = Some(failure.clone());
-        if parcel.attempts >= self.rules.attempts {
-            self.give_up(parcel, now, true);
+        entry.last = Some(failure.clone());
+        if entry.attempts >= self.rules.attempts {
+            self.give_up(entry, now, true);
             return None;
         }
-        self.counts.retries += parcel.len() as u64;
-        Some(parcel)
+        self.counts.retries += entry.len() as u64;
+        Some(entry)
     }
 
-    fn stored(&mut self, parcel: Parcel<T>, put: &Put) {
-        let is_aggregate = parcel.len() > 1;
-        for item in parcel.items() {
+    fn stored(&mut self, entry: QueuedEntry<T>, put: &Put) {
+        let is_aggregate = entry.len() > 1;
+        for item in entry.items() {
             self.counts.published += 1;
             self.counts.bytes += item.size() as u64;
         }
         let mut places = 0..;
-        self.settle(parcel, |_| {
+        self.settle(entry, |_| {
             Ok(Published {
                 shard: put.shard.clone(),
                 sequence_number: put.sequence_number.clone(),
@@ -96,21 +96,21 @@ impl<T> Lanes<T> {
         });
     }
 
-    fn refuse(&mut self, parcel: Parcel<T>, failure: &ServiceFailure) {
+    fn refuse(&mut self, entry: QueuedEntry<T>, failure: &ServiceFailure) {
         let error = match failure.kind() {
             FailureKind::Rejected => {
                 KinesisError::Refused { stream: Arc::clone(&self.stream), source: failure.clone() }
             }
             _ => KinesisError::refused(&self.stream, failure.clone()),
         };
-        self.settle(parcel, |_| Err(error.clone()));
+        self.settle(entry, |_| Err(error.clone()));
     }
 
-    /// Settles what is not sent any more. Its lane is free after it, unless the rest of the parcel is in it.
-    pub(super) fn give_up(&mut self, mut parcel: Parcel<T>, now: Instant, frees_lane: bool) {
-        let (stream, attempts, source) = (Arc::clone(&self.stream), parcel.attempts, parcel.last.clone());
-        parcel.lane = parcel.lane.filter(|_| frees_lane);
-        self.settle(parcel, |item| {
+    /// Settles what is not sent any more. Its lane is free after it, unless the rest of the entry is in it.
+    pub(super) fn give_up(&mut self, mut entry: QueuedEntry<T>, now: Instant, frees_lane: bool) {
+        let (stream, attempts, source) = (Arc::clone(&self.stream), entry.attempts, entry.last.clone());
+        entry.lane = entry.lane.filter(|_| frees_lane);
+        self.settle(entry, |item| {
             Err(KinesisError::GaveUp {
                 stream: Arc::clone(&stream),
                 attempts,
@@ -120,22 +120,22 @@ impl<T> Lanes<T> {
         });
     }
 
-    /// Settles every record of a parcel; the next one of its lane is ready.
+    /// Settles every record of a entry; the next one of its lane is ready.
     pub(super) fn settle(
         &mut self,
-        parcel: Parcel<T>,
-        mut outcome: impl FnMut(&Item<T>) -> Result<Published, KinesisError>,
+        entry: QueuedEntry<T>,
+        mut outcome: impl FnMut(&AcceptedRecord<T>) -> Result<Published, KinesisError>,
     ) {
-        let (lane, attempts) = (parcel.lane, parcel.attempts);
-        for item in parcel.into_items() {
+        let (lane, attempts) = (entry.lane, entry.attempts);
+        for item in entry.into_items() {
             let outcome = outcome(&item);
             self.counts.failed += u64::from(outcome.is_err());
-            let Item { record, receipt, .. } = *item;
-            self.settled.push(Settled { record, receipt, attempts, outcome });
+            let AcceptedRecord { record, completion, .. } = *item;
+            self.settled.push(Settled { record, completion, attempts, outcome });
         }
         let Some(lane) = lane else { return };
         match self.queues.get_mut(&lane).and_then(VecDeque::pop_front) {
-            Some(next) => self.make_ready(Parcel::new(Some(lane), next)),
+            Some(next) => self.make_ready(QueuedEntry::new(Some(lane), next)),
             None => drop(self.queues.remove(&lane)),
         }
     }

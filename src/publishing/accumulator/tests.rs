@@ -31,16 +31,16 @@ fn failure(kind: FailureKind) -> ServiceFailure {
     ServiceFailure::new(Action::PutRecords, kind, format!("{kind:?}"))
 }
 
-/// Lanes whose records are numbered, and a clock.
+/// Accumulator whose records are numbered, and a clock.
 struct Machine {
-    lanes: Lanes<usize>,
+    accumulator: Accumulator<usize>,
     now: Instant,
     next: usize,
 }
 
 impl Machine {
     fn new(rules: Rules) -> Self {
-        Self { lanes: Lanes::new("s".into(), rules), now: Instant::now(), next: 0 }
+        Self { accumulator: Accumulator::new("s".into(), rules), now: Instant::now(), next: 0 }
     }
 
     /// Accepts records of these keys, each a letter; their numbers are their payloads.
@@ -53,19 +53,19 @@ impl Machine {
     fn accept_one(&mut self, record: Outgoing) -> bool {
         let (number, data) = (self.next, record.payload.clone());
         self.next += 1;
-        self.lanes.accept(record, data, number, self.now)
+        self.accumulator.accept(record, data, number, self.now)
     }
 
     fn after(&mut self, time: Duration) -> &mut Self {
         self.now += time;
-        self.lanes.pass(self.now);
+        self.accumulator.pass(self.now);
         self
     }
 
     /// The requests that are due: their numbers, and the payloads in each.
     fn requests(&mut self) -> Vec<(u64, String)> {
         let mut requests = Vec::new();
-        while let Some(request) = self.lanes.take(self.now) {
+        while let Some(request) = self.accumulator.take(self.now) {
             let entries: Vec<_> = request.entries.iter().map(|entry| String::from_utf8_lossy(&entry.data)).collect();
             requests.push((request.flight, entries.join(" ")));
         }
@@ -84,20 +84,20 @@ impl Machine {
             't' => Err(failure(FailureKind::Throttled)),
             _ => Err(failure(FailureKind::Rejected)),
         });
-        self.lanes.answer(flight, Ok(results.collect()), self.now);
+        self.accumulator.answer(flight, Ok(results.collect()), self.now);
     }
 
     fn fail(&mut self, flight: u64, kind: FailureKind) {
-        self.lanes.answer(flight, Err(failure(kind)), self.now);
+        self.accumulator.answer(flight, Err(failure(kind)), self.now);
     }
 
     /// What has settled: the number of each, and what it came to.
     fn settled(&mut self) -> Vec<String> {
-        let told = self.lanes.settled().into_iter().map(|settled| match settled.outcome {
-            Ok(_) => format!("{} stored", settled.receipt),
-            Err(KinesisError::Refused { .. }) => format!("{} refused", settled.receipt),
-            Err(KinesisError::GaveUp { attempts, .. }) => format!("{} given up after {attempts}", settled.receipt),
-            Err(error) => format!("{} {error}", settled.receipt),
+        let told = self.accumulator.settled().into_iter().map(|settled| match settled.outcome {
+            Ok(_) => format!("{} stored", settled.completion),
+            Err(KinesisError::Refused { .. }) => format!("{} refused", settled.completion),
+            Err(KinesisError::GaveUp { attempts, .. }) => format!("{} given up after {attempts}", settled.completion),
+            Err(error) => format!("{} {error}", settled.completion),
         });
         told.collect()
     }
@@ -109,15 +109,15 @@ fn a_request_goes_out_when_its_oldest_record_has_lingered_and_holds_one_record_o
     let mut machine = Machine::new(rules());
     machine.accept("aba");
     assert!(machine.requests().is_empty());
-    assert_eq!(machine.lanes.wake(machine.now), Some(machine.now + millis(10)));
+    assert_eq!(machine.accumulator.wake(machine.now), Some(machine.now + millis(10)));
     assert_eq!(machine.after(millis(10)).request(), (0, "0 1".to_owned()));
     machine.answer(0, "..");
     assert_eq!(machine.settled(), ["0 stored", "1 stored"]);
     // It has waited long enough already.
     assert_eq!(machine.request(), (1, "2".to_owned()));
     machine.answer(1, ".");
-    assert!(machine.lanes.is_empty());
-    assert_eq!(machine.lanes.wake(machine.now), None);
+    assert!(machine.accumulator.is_empty());
+    assert_eq!(machine.accumulator.wake(machine.now), None);
 }
 
 // P3
@@ -155,7 +155,7 @@ fn only_the_failed_entries_rest_and_go_out_again_together() {
     assert_eq!(machine.request().1, "4");
     assert!(machine.after(millis(99)).requests().is_empty());
     assert_eq!(machine.after(millis(102)).request().1, "0 2");
-    assert_eq!((machine.lanes.counts().retries, machine.lanes.counts().throttles), (2, 2));
+    assert_eq!((machine.accumulator.counts().retries, machine.accumulator.counts().throttles), (2, 2));
 }
 
 // P3
@@ -202,7 +202,7 @@ fn a_request_that_is_refused_for_one_record_is_halved_until_that_one_is_alone() 
     let mut settled = machine.settled();
     settled.sort();
     assert_eq!(settled, ["0 stored", "1 stored", "2 stored", "3 refused", "4 stored"]);
-    assert_eq!(machine.lanes.counts().retries, 0, "nothing of this counts as an attempt");
+    assert_eq!(machine.accumulator.counts().retries, 0, "nothing of this counts as an attempt");
 }
 
 // P3
@@ -225,7 +225,7 @@ fn what_concerns_every_record_of_a_request_fails_each_of_them_once() {
         let (flight, _) = machine.after(millis(10)).request();
         machine.fail(flight, kind);
         assert_eq!(machine.settled().len(), 2, "{kind:?}");
-        assert!(machine.lanes.is_empty());
+        assert!(machine.accumulator.is_empty());
     }
 }
 
@@ -262,7 +262,7 @@ fn what_is_too_old_is_given_up_whatever_it_waits_for() {
     machine.answer(flight, "t.");
     assert_eq!(machine.settled(), ["2 stored"]);
     let (flight, _) = machine.after(millis(10)).request();
-    assert_eq!(machine.lanes.wake(machine.now).map(|wake| wake <= machine.now + millis(191)), Some(true));
+    assert_eq!(machine.accumulator.wake(machine.now).map(|wake| wake <= machine.now + millis(191)), Some(true));
     machine.after(millis(980));
     assert_eq!(machine.settled(), ["0 given up after 1", "1 given up after 0"]);
     machine.after(millis(500));
@@ -276,17 +276,17 @@ fn what_is_too_old_is_given_up_whatever_it_waits_for() {
 fn a_flush_sends_what_was_accepted_before_it_and_lets_the_rest_linger() {
     let mut machine = Machine::new(rules());
     machine.accept("aa");
-    assert_eq!(machine.lanes.hurry(), 2);
+    assert_eq!(machine.accumulator.hurry(), 2);
     let (flight, _) = machine.request();
     machine.accept("b");
     assert!(machine.requests().is_empty());
-    assert_eq!(machine.lanes.open_from(), 0);
+    assert_eq!(machine.accumulator.open_from(), 0);
     machine.answer(flight, ".");
-    assert_eq!(machine.lanes.open_from(), 1);
+    assert_eq!(machine.accumulator.open_from(), 1);
     // What lingers goes along.
     assert_eq!(machine.request(), (1, "1 2".to_owned()));
     machine.answer(1, "..");
-    assert_eq!(machine.lanes.open_from(), 3);
+    assert_eq!(machine.accumulator.open_from(), 3);
 }
 
 // P3
@@ -301,13 +301,13 @@ fn who_gives_up_settles_everything_once_wherever_it_is() {
     machine.fail(flight, FailureKind::Rejected);
     machine.accept("ff");
     machine.settled();
-    machine.lanes.abandon(&KinesisError::NotConnected);
+    machine.accumulator.abandon(&KinesisError::NotConnected);
     let mut settled = machine.settled();
     settled.sort();
     let numbers: Vec<_> = settled.iter().map(|told| told.split(' ').next().unwrap()).collect();
     assert_eq!(numbers, ["0", "1", "3", "4", "5", "6", "7", "8"]);
-    assert!(machine.lanes.is_empty());
-    assert_eq!(machine.lanes.open_from(), 9);
+    assert!(machine.accumulator.is_empty());
+    assert_eq!(machine.accumulator.open_from(), 9);
 }
 
 #[cfg(feature = "kpl")]
@@ -320,7 +320,7 @@ mod aggregates {
     }
 
     fn entries(machine: &mut Machine) -> (u64, Vec<Entry>) {
-        let request = machine.lanes.take(machine.now).expect("a request is due");
+        let request = machine.accumulator.take(machine.now).expect("a request is due");
         (request.flight, request.entries)
     }
 
@@ -338,11 +338,11 @@ mod aggregates {
         assert_eq!(sent[1].data, "1");
         assert!(is_aggregated(&sent[0].data) && sent[0].partition_key == "a");
         machine.answer(flight, "..");
-        let settled = machine.lanes.settled().into_iter();
+        let settled = machine.accumulator.settled().into_iter();
         let places: Vec<_> =
-            settled.map(|settled| (settled.receipt, settled.outcome.unwrap().sub_sequence_number())).collect();
+            settled.map(|settled| (settled.completion, settled.outcome.unwrap().sub_sequence_number())).collect();
         assert_eq!(places, [(0, Some(0)), (2, Some(1)), (3, Some(2)), (1, None)]);
-        assert_eq!(machine.lanes.counts().bytes, 8);
+        assert_eq!(machine.accumulator.counts().bytes, 8);
     }
 
     // P3
@@ -379,7 +379,7 @@ mod aggregates {
         assert_eq!(sent[0].data, "1");
         machine.answer(flight, ".");
         assert_eq!(machine.settled(), ["1 stored"]);
-        assert!(machine.lanes.is_empty());
+        assert!(machine.accumulator.is_empty());
     }
 }
 
@@ -450,7 +450,7 @@ impl Model {
                 if !self.flights.is_empty() {
                     let (flight, entries) = self.flights.remove(of.index(self.flights.len()));
                     let answer = self.play(&entries, &fault);
-                    self.machine.lanes.answer(flight, answer, self.machine.now);
+                    self.machine.accumulator.answer(flight, answer, self.machine.now);
                 }
             }
             Step::Wait(time) => drop(self.machine.after(millis(time))),
@@ -460,8 +460,8 @@ impl Model {
 
     /// Takes what is due and what has settled, and holds both to the promises.
     fn look(&mut self) -> Result<(), TestCaseError> {
-        self.machine.lanes.pass(self.machine.now);
-        while let Some(Request { flight, entries }) = self.machine.lanes.take(self.machine.now) {
+        self.machine.accumulator.pass(self.machine.now);
+        while let Some(Request { flight, entries }) = self.machine.accumulator.take(self.machine.now) {
             let bytes: usize = entries.iter().map(|entry| entry.data.len() + entry.partition_key.len()).sum();
             prop_assert!(entries.len() <= self.rules.request_records);
             prop_assert!(bytes <= self.rules.request_bytes || entries.len() == 1);
@@ -473,8 +473,8 @@ impl Model {
             let distinct: BTreeSet<_> = keys.iter().collect();
             prop_assert_eq!(distinct.len(), keys.len(), "a key is under way twice");
         }
-        for settled in self.machine.lanes.settled() {
-            let before = self.settled.insert(settled.receipt, settled.outcome.is_ok());
+        for settled in self.machine.accumulator.settled() {
+            let before = self.settled.insert(settled.completion, settled.outcome.is_ok());
             prop_assert_eq!(before, None, "a record settles twice");
         }
         Ok(())
@@ -502,12 +502,12 @@ impl Model {
 
     /// Lets everything go well, until nothing is open.
     fn heal(&mut self) -> Result<(), TestCaseError> {
-        while !self.machine.lanes.is_empty() {
+        while !self.machine.accumulator.is_empty() {
             if let Some((flight, entries)) = self.flights.pop() {
                 let answer = self.play(&entries, &Fault::Entries(vec![false], FailureKind::Other));
-                self.machine.lanes.answer(flight, answer, self.machine.now);
+                self.machine.accumulator.answer(flight, answer, self.machine.now);
             } else {
-                let wake = self.machine.lanes.wake(self.machine.now);
+                let wake = self.machine.accumulator.wake(self.machine.now);
                 prop_assert!(wake.is_some(), "something is open, and nobody will look");
                 self.machine.now = wake.unwrap().max(self.machine.now);
             }

@@ -1,10 +1,10 @@
-//! The side of the desk where the courier stands.
+//! The side of the shared where the sender stands.
 
 use std::{mem, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{Desk, Kept};
+use super::{KeptRecord, Shared};
 use crate::{
     kinesis::Service,
     publishing::{
@@ -14,7 +14,7 @@ use crate::{
     util::mutex::lock,
 };
 
-/// What the courier is to do next.
+/// What the sender is to do next.
 pub(in crate::publishing) struct Round {
     pub(in crate::publishing) requests: Vec<Request>,
     pub(in crate::publishing) service: Option<Arc<dyn Service>>,
@@ -23,33 +23,33 @@ pub(in crate::publishing) struct Round {
     pub(in crate::publishing) is_done: bool,
 }
 
-impl Desk {
-    /// To the courier: what is to be done now, and when to look again.
+impl Shared {
+    /// To the sender: what is to be done now, and when to look again.
     pub(in crate::publishing) fn round(&self) -> Round {
         let now = Instant::now();
         let mut state = lock(&self.state);
-        state.lanes.pass(now);
+        state.accumulator.pass(now);
         let mut requests = Vec::new();
-        while let Some(request) = state.lanes.take(now) {
+        while let Some(request) = state.accumulator.take(now) {
             requests.push(request);
         }
         let round = Round {
             requests,
             service: state.service.clone(),
-            wake: state.lanes.wake(now),
-            is_done: state.is_closed && state.lanes.is_empty(),
+            wake: state.accumulator.wake(now),
+            is_done: state.is_closed && state.accumulator.is_empty(),
         };
-        let settled = state.lanes.settled();
+        let settled = state.accumulator.settled();
         drop(state);
         self.tell(settled);
         round
     }
 
-    /// From the courier.
+    /// From the sender.
     pub(in crate::publishing) fn answered(&self, flight: u64, answer: Answer) {
         let mut state = lock(&self.state);
-        state.lanes.answer(flight, answer, Instant::now());
-        let settled = state.lanes.settled();
+        state.accumulator.answer(flight, answer, Instant::now());
+        let settled = state.accumulator.settled();
         drop(state);
         self.tell(settled);
     }
@@ -63,12 +63,12 @@ impl Desk {
         self.work.notified().await;
     }
 
-    /// The courier is gone: nothing that is open will be sent.
+    /// The sender is gone: nothing that is open will be sent.
     pub(in crate::publishing) fn abandon(&self) {
         let mut state = lock(&self.state);
         state.is_over = true;
-        state.lanes.abandon(&self.interrupted());
-        let settled = state.lanes.settled();
+        state.accumulator.abandon(&self.interrupted());
+        let settled = state.accumulator.settled();
         drop(state);
         self.tell(settled);
         self.settled.close();
@@ -76,19 +76,19 @@ impl Desk {
 
     /// Tells everybody what became of their records. Nothing is locked meanwhile: to tell is to wake, and to wake may be
     /// to drop.
-    fn tell(&self, settled: Vec<Settled<Kept>>) {
+    fn tell(&self, settled: Vec<Settled<KeptRecord>>) {
         if settled.is_empty() {
             return;
         }
         let mut failures = Vec::new();
-        for Settled { record, receipt, attempts, outcome } in settled {
+        for Settled { record, completion, attempts, outcome } in settled {
             let outcome = outcome.map_err(|cause| PublishError::new(record, attempts, cause));
-            failures.extend(receipt.receipt.resolve(outcome));
+            failures.extend(completion.completion.resolve(outcome));
         }
         let mut state = lock(&self.state);
         let unheard = if state.is_closed { mem::take(&mut failures) } else { Vec::new() };
         state.failures.extend(failures);
-        let upto = state.lanes.open_from();
+        let upto = state.accumulator.open_from();
         drop(state);
         self.warn(unheard);
         self.settled.change(|settled| *settled = (*settled).max(upto));

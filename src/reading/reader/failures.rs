@@ -29,7 +29,7 @@ impl Reader {
             FailureKind::IteratorExpired => {
                 self.cursor = Cursor::Lost;
                 // The iterators of an old stream may end like this, too.
-                self.hub.doubt_a_little();
+                self.context.doubt_a_little();
                 Answer::Void
             }
             _ if self.refuses_checkpoint(&failure) => {
@@ -57,7 +57,7 @@ impl Reader {
         if let FailureKind::NotFound | FailureKind::Rejected = kind
             && (self.failures == 1 || is_lost)
         {
-            self.hub.doubt();
+            self.context.doubt();
         }
         // Whether it is the shard or the whole stream that is gone, a listing tells before the next attempt.
         if kind != FailureKind::NotFound || self.failures > 1 {
@@ -82,15 +82,15 @@ impl Reader {
         let Some(checkpoint) = self.checkpoint().cloned() else { return };
         self.cursor = Cursor::Lost;
         self.resume = Origin::Horizon;
-        let (stream, shard) = (Arc::clone(&self.hub.stream), self.shard.id.clone());
+        let (stream, shard) = (Arc::clone(&self.context.stream), self.shard.id.clone());
         let lost = KinesisError::CheckpointLost { stream, shard, checkpoint, source };
         tracing::warn!(error = %lost, "a checkpoint is lost");
         self.shard.report(lost);
         // It may be that of another stream of this name.
-        self.hub.doubt();
+        self.context.doubt();
     }
 
-    /// Looks at an empty answer: does the checkpoint lead anywhere?
+    /// DueQueue at an empty answer: does the checkpoint lead anywhere?
     pub(super) fn suspect_checkpoint(&mut self, behind: Option<Duration>) {
         let reads = matches!(self.cursor, Cursor::At(_));
         if reads && self.checkpoint().is_some() && self.stall.is_stuck(behind, self.retention, Instant::now()) {
@@ -108,11 +108,11 @@ impl Reader {
 
     fn report(&self, source: ServiceFailure, gave_up: bool) {
         tracing::warn!(
-            stream = %self.hub.stream, shard = %self.shard.id, epoch = self.opening.epoch,
+            stream = %self.context.stream, shard = %self.shard.id, epoch = self.opening.epoch,
             failures = self.failures, gave_up, error = %source, "a read failed"
         );
         self.shard.report(KinesisError::Read {
-            stream: Arc::clone(&self.hub.stream),
+            stream: Arc::clone(&self.context.stream),
             shard: self.shard.id.clone(),
             failures: self.failures,
             gave_up,

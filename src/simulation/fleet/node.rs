@@ -17,7 +17,7 @@ use crate::{
     lease::LeaseStore,
     simulation::network::Line,
     state::{
-        context::{Hub, Identity},
+        context::{Identity, SubscriptionContext},
         lifecycle::CloseReport,
         stats::ShardState,
     },
@@ -65,12 +65,12 @@ impl Member {
         let (name, settings) = stream.max_leases(most).checked().unwrap();
         let identity = Identity { consumer: "test".into(), stream: name.into(), owner: owner.as_str().into() };
         let (service, store) = (Arc::clone(&wire) as Arc<dyn Service>, Arc::clone(&line) as Arc<dyn LeaseStore>);
-        let hub = Hub::new(identity, settings, service, store);
+        let context = SubscriptionContext::new(identity, settings, service, store);
         let handles = Arc::new(Mutex::new(None));
         worker.line = Some(Arc::clone(&line));
         let open = Arc::clone(&handles);
         let worker = runtime.spawn(async move {
-            let subscription = start::start(hub).await.unwrap();
+            let subscription = start::start(context).await.unwrap();
             *lock(&open) = Some((subscription.closer(), subscription.stats_handle()));
             worker.work(subscription).await;
         });

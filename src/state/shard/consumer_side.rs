@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{Shard, Progress, State, Tenure};
+use super::{LeaseTerm, Shard, ShardRecord, TermProgress};
 use crate::{
     config::redelivery::Next,
     error::KinesisError,
     state::{
-        events::{Due, Returned},
-        settlement::Tag,
+        events::{Redelivery, Returned},
+        settlement::Settlement,
         tracker::{Commit, Ticket},
     },
     types::id::SequenceNumber,
-    util::watched::Board,
+    util::watched::Watched,
 };
 
 /// Store writes that may fail, one after the other, before a waiting commit is told. With the pauses between them that
@@ -49,23 +49,23 @@ pub(crate) enum Committing {
     /// There is nothing to wait for.
     Done(Commit),
     /// The keeper is asked for a write that covers everything below the offset.
-    Waits { progress: Board<Progress>, upto: u64, failures: u32 },
+    Waits { progress: Watched<TermProgress>, upto: u64, failures: u32 },
 }
 
 impl Shard {
     /// Enters the next record of a page.
     pub(crate) fn hand_out(&self, generation: u64, number: &SequenceNumber, now: Instant) -> HandOut {
         self.write(|state| {
-            let State { tenure: Some(tenure), tracker, full, .. } = state else { return HandOut::Over };
-            if tracker.generation() != generation || tenure.is_leaving() {
+            let ShardRecord { term: Some(term), tracker, full, .. } = state else { return HandOut::Over };
+            if tracker.generation() != generation || term.is_leaving() {
                 return HandOut::Over;
             }
-            if !tracker.has_room(self.hub.settings.max_in_flight) || !tenure.is_valid(now) {
+            if !tracker.has_room(self.context.settings.max_in_flight) || !term.is_valid(now) {
                 return HandOut::NotNow;
             }
             *full = None;
-            tenure.handed_out();
-            HandOut::Out(tracker.hand_out(number.clone(), now), tenure.held.epoch)
+            term.handed_out();
+            HandOut::Out(tracker.hand_out(number.clone(), now), term.held.epoch)
         })
     }
 
@@ -82,12 +82,12 @@ impl Shard {
     /// letters. Bounds do not hold it back: it is among the open ones already.
     pub(crate) fn take_up(&self, ticket: Ticket, now: Instant) -> HandOut {
         self.write(|state| {
-            let Some(tenure) = &state.tenure else { return HandOut::Over };
-            let epoch = tenure.held.epoch;
-            if tenure.is_leaving() {
+            let Some(term) = &state.term else { return HandOut::Over };
+            let epoch = term.held.epoch;
+            if term.is_leaving() {
                 return HandOut::Over;
             }
-            if !tenure.is_valid(now) {
+            if !term.is_valid(now) {
                 return HandOut::NotNow;
             }
             if !state.tracker.hand_out_again(ticket) {
@@ -103,25 +103,25 @@ impl Shard {
     }
 
     /// Settles a record whose attempts are spent, once it is where such records go, and tells whoever waits for it.
-    pub(crate) fn settle_spent(&self, ticket: Ticket, tag: Option<Tag>) {
+    pub(crate) fn settle_spent(&self, ticket: Ticket, settlement: Option<Settlement>) {
         self.ack(&[ticket]);
-        if let Some(tag) = tag {
-            tag.settled();
+        if let Some(settlement) = settlement {
+            settlement.settled();
         }
     }
 
     /// Settles records and asks for one checkpoint that covers them.
     pub(crate) fn commit(&self, tickets: &[Ticket]) -> Committing {
         self.settle(tickets, |state, stale| {
-            let Some(tenure) = state.tenure.as_mut().filter(|_| !stale) else {
+            let Some(term) = state.term.as_mut().filter(|_| !stale) else {
                 return Committing::Done(Commit::Superseded);
             };
             let Some(mark) = state.tracker.watermark() else { return Committing::Done(Commit::Deferred) };
-            tenure.want(mark.upto);
+            term.want(mark.upto);
             if !tickets.iter().all(|ticket| state.tracker.covers(*ticket)) {
                 return Committing::Done(Commit::Deferred);
             }
-            let progress = tenure.progress();
+            let progress = term.progress();
             let failures = progress.read(|progress| progress.failures);
             Committing::Waits { progress, upto: mark.upto, failures }
         })
@@ -137,13 +137,13 @@ impl Shard {
     pub(crate) fn put_down(&self, returned: Returned, wait: impl FnOnce(Returned) -> Next) -> Back {
         let ticket = returned.ticket;
         let (counts, leaves) = self.write_and_ring(|state| {
-            let counts = state.tracker.give_back(ticket) && state.tenure.is_some();
-            (counts, state.tenure.as_ref().is_some_and(Tenure::is_leaving))
+            let counts = state.tracker.give_back(ticket) && state.term.is_some();
+            (counts, state.term.as_ref().is_some_and(LeaseTerm::is_leaving))
         });
         if !counts {
             return Back::Over;
         }
-        if leaves || !self.hub.life.is_running() {
+        if leaves || !self.context.lifecycle.is_running() {
             return Back::Elsewhere;
         }
         let next = wait(returned);
@@ -156,7 +156,7 @@ impl Shard {
 
     /// Whether settling this record, or giving it back, still changes anything.
     pub(crate) fn counts(&self, ticket: Ticket) -> bool {
-        self.write(|state| state.tenure.is_some() && ticket.generation() == state.tracker.generation())
+        self.write(|state| state.term.is_some() && ticket.generation() == state.tracker.generation())
     }
 
     /// Drops what waits to come again, or to be a dead letter, and will not: its opening of the shard is over.
@@ -166,32 +166,32 @@ impl Shard {
             if state.goes_on(generation) { generation.saturating_sub(1) } else { generation }
         });
         let is_over = |returned: &Returned| returned.shard == self.id && returned.ticket.generation() <= over;
-        self.hub.outbox.forget(is_over);
-        self.hub.inbox.forget(is_over);
+        self.context.dead_letter_queue.forget(is_over);
+        self.context.events.forget(is_over);
     }
 
     fn dispose(&self, returned: Returned) -> Next {
-        let (hub, now) = (&self.hub, Instant::now());
-        let next = hub.settings.retries.next(returned.attempts);
+        let (context, now) = (&self.context, Instant::now());
+        let next = context.settings.retries.next(returned.attempts);
         if let Next::DeadLetter | Next::Error = next {
             self.count(|counts| counts.spent += 1);
         }
         match next {
-            Next::Again(pause) => hub.inbox.due(Due::Again(returned), now + pause),
-            Next::DeadLetter => hub.outbox.push(returned),
-            Next::Error => hub.inbox.due(Due::Spent(returned, None), now),
+            Next::Again(pause) => context.events.due(Redelivery::Again(returned), now + pause),
+            Next::DeadLetter => context.dead_letter_queue.push(returned),
+            Next::Error => context.events.due(Redelivery::Spent(returned, None), now),
         }
         next
     }
 
     /// Keeps a record that was due while the lease is in doubt.
-    pub(crate) fn keep_for_later(&self, due: Due, now: Instant) {
-        self.hub.inbox.due(due, now + Duration::from_secs(1));
+    pub(crate) fn keep_for_later(&self, due: Redelivery, now: Instant) {
+        self.context.events.due(due, now + Duration::from_secs(1));
     }
 
     /// Settles records, and then does what depends on whether any of them was stale.
-    fn settle<T>(&self, tickets: &[Ticket], then: impl FnOnce(&mut State, bool) -> T) -> T {
-        let max = self.hub.settings.max_in_flight;
+    fn settle<T>(&self, tickets: &[Ticket], then: impl FnOnce(&mut ShardRecord, bool) -> T) -> T {
+        let max = self.context.settings.max_in_flight;
         let (result, freed) = self.write_and_ring(|state| {
             let had_room = state.tracker.has_room(max);
             let mut stale = false;
@@ -218,7 +218,7 @@ impl Committing {
             Self::Done(commit) => return Ok(commit),
             Self::Waits { progress, upto, failures } => (progress, upto, failures),
         };
-        let settled = |seen: &Progress| seen.upto >= upto || seen.failures - before >= FAILURES_BEFORE_ERROR;
+        let settled = |seen: &TermProgress| seen.upto >= upto || seen.failures - before >= FAILURES_BEFORE_ERROR;
         // Without an answer the tenure is over, and its last word counts.
         let _ = progress.wait_for(|seen| settled(seen).then_some(())).await;
         let seen = progress.read(Clone::clone);
@@ -227,7 +227,7 @@ impl Committing {
         }
         match &seen.error {
             Some(source) if settled(&seen) => Err(KinesisError::Store {
-                stream: Arc::clone(&shard.hub.stream),
+                stream: Arc::clone(&shard.context.stream),
                 shard: Some(shard.id.clone()),
                 action: "storing a checkpoint",
                 source: source.clone(),

@@ -10,7 +10,7 @@ use crate::{
     error::service::StoreError,
     lease::Held,
     state::tracker::Tracker,
-    util::watched::Board,
+    util::watched::Watched,
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ pub(crate) const GRAIN: Duration = Duration::from_millis(20);
 /// What those who wait for the store see. Each tenure has a board of its own, so that a commit that is looked at
 /// late still finds how its own tenure ended.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct TermProgress {
     /// The place where the shard was opened is in the row.
     pub(crate) marked: bool,
     /// Every record below this offset is covered by the stored checkpoint.
@@ -48,7 +48,7 @@ enum Reading {
 /// The place of opening, which the row must hold before the first record is handed out (R13), and before the shard is
 /// handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Mark {
+enum OpeningMark {
     /// Nothing was read yet.
     Missing,
     Wanted(Checkpoint),
@@ -66,14 +66,14 @@ struct Retry {
 
 /// One store call that the keeper is to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
+pub(crate) enum StoreOp {
     /// Store this checkpoint; it covers every record below the offset.
     Save(Checkpoint, u64),
     Release,
     Renew,
 }
 
-impl Duty {
+impl StoreOp {
     /// What the keeper is doing, in words.
     pub(crate) fn doing(&self) -> &'static str {
         match self {
@@ -91,11 +91,11 @@ impl Duty {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Tenure {
+pub(crate) struct LeaseTerm {
     pub(crate) held: Held,
     /// Ends the reader and its pages.
     pub(crate) stop: CancellationToken,
-    progress: Board<Progress>,
+    progress: Watched<TermProgress>,
     reading: Reading,
     /// Once set, the tenure is winding down: nothing is handed out, and at that moment the lease goes.
     leave_at: Option<Instant>,
@@ -103,7 +103,7 @@ pub(crate) struct Tenure {
     handed_over: bool,
     /// Records that were read and not handed out.
     unread: usize,
-    mark: Mark,
+    mark: OpeningMark,
     /// What the stored checkpoint covers.
     stored: u64,
     /// Somebody waits until this much is covered.
@@ -116,18 +116,18 @@ pub(crate) struct Tenure {
     busy: bool,
 }
 
-impl Tenure {
+impl LeaseTerm {
     /// A lease that was just taken by a call sent at `sent_at`. `marked`: its row holds a checkpoint already.
     pub(crate) fn new(held: Held, sent_at: Instant, marked: bool, settings: &Settings) -> Self {
         Self {
             held,
             stop: CancellationToken::new(),
-            progress: Board::new(Progress { marked, ..Progress::default() }),
+            progress: Watched::new(TermProgress { marked, ..TermProgress::default() }),
             reading: Reading::Running,
             leave_at: None,
             handed_over: false,
             unread: 0,
-            mark: if marked { Mark::Stored } else { Mark::Missing },
+            mark: if marked { OpeningMark::Stored } else { OpeningMark::Missing },
             stored: 0,
             wanted: 0,
             saved_at: sent_at,
@@ -143,7 +143,7 @@ impl Tenure {
         now < self.deadline && self.leave_at.is_none()
     }
 
-    pub(crate) fn progress(&self) -> Board<Progress> {
+    pub(crate) fn progress(&self) -> Watched<TermProgress> {
         self.progress.clone()
     }
 
@@ -171,8 +171,8 @@ impl Tenure {
 
     /// Asks for this place to be stored as the one where the shard was opened.
     pub(crate) fn want_mark(&mut self, place: Checkpoint) {
-        if self.mark == Mark::Missing {
-            self.mark = Mark::Wanted(place);
+        if self.mark == OpeningMark::Missing {
+            self.mark = OpeningMark::Wanted(place);
         }
     }
 
@@ -189,8 +189,8 @@ impl Tenure {
             self.reading = Reading::Running;
         }
         self.unread = 0;
-        if let (Mark::Wanted(_), false) = (&self.mark, self.handed_over) {
-            self.mark = Mark::Missing;
+        if let (OpeningMark::Wanted(_), false) = (&self.mark, self.handed_over) {
+            self.mark = OpeningMark::Missing;
         }
         self.leave_at = Some(self.leave_at.map_or(until, |at| at.min(until)));
     }
@@ -210,46 +210,47 @@ impl Tenure {
     pub(crate) fn seek(&mut self) {
         self.stop.cancel();
         self.stop = CancellationToken::new();
-        if let Mark::Wanted(_) = self.mark {
-            self.mark = Mark::Missing;
+        if let OpeningMark::Wanted(_) = self.mark {
+            self.mark = OpeningMark::Missing;
         }
         self.progress.close();
-        self.progress = Board::new(Progress { marked: self.mark == Mark::Stored, ..Progress::default() });
+        self.progress =
+            Watched::new(TermProgress { marked: self.mark == OpeningMark::Stored, ..TermProgress::default() });
         self.reading = Reading::Running;
         (self.unread, self.stored, self.wanted) = (0, 0, 0);
     }
 
     /// The next thing to be done for this lease, if it is due.
-    pub(crate) fn duty(&self, tracker: &Tracker, now: Instant, settings: &Settings) -> Option<Duty> {
+    pub(crate) fn store_op(&self, tracker: &Tracker, now: Instant, settings: &Settings) -> Option<StoreOp> {
         if self.busy || self.retry.as_ref().is_some_and(|retry| now < retry.at) {
             return None;
         }
         let leaves = self.leaves(tracker, now);
         // The lease does not go with a checkpoint that cannot be written. The other way round, a checkpoint renews.
         if !leaves && self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
-            return Some(Duty::Renew);
+            return Some(StoreOp::Renew);
         }
         if self.reading == Reading::EndStored {
-            return Some(Duty::Release);
+            return Some(StoreOp::Release);
         }
         // Before the mark, which a hand-over may want meanwhile: the row may hold the end already, if its answer was lost.
         if self.is_drained(tracker) {
-            return Some(Duty::Save(Checkpoint::ShardEnd, tracker.handed_out()));
+            return Some(StoreOp::Save(Checkpoint::ShardEnd, tracker.handed_out()));
         }
-        if let Mark::Wanted(place) = &self.mark {
-            return Some(Duty::Save(place.clone(), 0));
+        if let OpeningMark::Wanted(place) = &self.mark {
+            return Some(StoreOp::Save(place.clone(), 0));
         }
         let soon = now + GRAIN;
         let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
         if let Some(mark) = unsaved
             && (leaves || self.wanted > self.stored || soon >= self.saved_at + settings.checkpoint_interval)
         {
-            return Some(Duty::Save(Checkpoint::After(mark.number.clone()), mark.upto));
+            return Some(StoreOp::Save(Checkpoint::After(mark.number.clone()), mark.upto));
         }
         if leaves {
-            return Some(Duty::Release);
+            return Some(StoreOp::Release);
         }
-        (soon >= self.renew_at).then_some(Duty::Renew)
+        (soon >= self.renew_at).then_some(StoreOp::Renew)
     }
 
     /// Whether the keeper has something to do at once, not only at its next round.
@@ -257,7 +258,7 @@ impl Tenure {
         self.is_drained(tracker)
             || self.leave_at.is_some() && tracker.in_hands() == 0
             || self.wanted > self.stored && tracker.watermark().is_some_and(|mark| mark.upto > self.stored)
-            || matches!(self.mark, Mark::Wanted(_))
+            || matches!(self.mark, OpeningMark::Wanted(_))
     }
 
     /// When to look for a duty again, apart from the keeper's rounds, which are too coarse for it: when a failed call may be
@@ -277,14 +278,14 @@ impl Tenure {
     }
 
     /// The call, sent at `sent_at`, was applied. What it stored may belong to a generation that is over by now.
-    pub(crate) fn applied(&mut self, duty: &Duty, is_current: bool, sent_at: Instant, settings: &Settings) {
+    pub(crate) fn applied(&mut self, store_op: &StoreOp, is_current: bool, sent_at: Instant, settings: &Settings) {
         self.busy = false;
         self.retry = None;
         self.deadline = sent_at + settings.lease_ttl;
         self.renew_at = sent_at + settings.renew_interval;
-        let Duty::Save(checkpoint, upto) = duty else { return };
+        let StoreOp::Save(checkpoint, upto) = store_op else { return };
         self.saved_at = sent_at;
-        self.mark = Mark::Stored;
+        self.mark = OpeningMark::Stored;
         if is_current {
             self.stored = self.stored.max(*upto);
             if *checkpoint == Checkpoint::ShardEnd {
@@ -299,10 +300,10 @@ impl Tenure {
     }
 
     /// The call failed, or its outcome is unknown: it is repeated after a pause that grows.
-    pub(crate) fn failed(&mut self, duty: &Duty, error: &StoreError, now: Instant) {
+    pub(crate) fn failed(&mut self, store_op: &StoreOp, error: &StoreError, now: Instant) {
         self.busy = false;
         let pause = self.retry.as_ref().map_or(FIRST_RETRY, |retry| (retry.pause * 2).min(LONGEST_RETRY));
-        let saves = matches!(duty, Duty::Save(..));
+        let saves = matches!(store_op, StoreOp::Save(..));
         self.retry = Some(Retry { at: now + pause, pause, saves });
         if saves {
             self.progress.change(|progress| {
@@ -357,7 +358,7 @@ impl Tenure {
     }
 }
 
-impl Drop for Tenure {
+impl Drop for LeaseTerm {
     fn drop(&mut self) {
         self.stop.cancel();
         self.progress.close();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Counts, Shard, Opening, Over};
+use super::{Opening, Over, Shard, ShardCounts};
 use crate::{
     config::position::Checkpoint,
     error::{KinesisError, service::StoreError},
@@ -34,11 +34,11 @@ impl Shard {
     /// Whether a record may be handed out now.
     pub(crate) fn try_room(&self, generation: u64, now: Instant) -> Result<bool, Over> {
         self.write(|state| {
-            let tenure = state.current(generation).ok_or(Over)?;
-            if tenure.is_leaving() {
+            let term = state.current(generation).ok_or(Over)?;
+            if term.is_leaving() {
                 return Err(Over);
             }
-            Ok(state.has_room(now, self.hub.settings.max_in_flight))
+            Ok(state.has_room(now, self.context.settings.max_in_flight))
         })
     }
 
@@ -53,8 +53,8 @@ impl Shard {
     /// Enters that the service has no more records for this shard, and which its children are.
     pub(crate) fn at_end(&self, generation: u64, children: Vec<ListedShard>) {
         self.write_and_ring(|state| {
-            if let Some(tenure) = state.current(generation) {
-                tenure.at_end();
+            if let Some(term) = state.current(generation) {
+                term.at_end();
                 state.children = children;
             }
         });
@@ -68,11 +68,11 @@ impl Shard {
     /// Enters that the shard was read up to its tip, and no more of it will be.
     pub(crate) fn at_tip(&self, generation: u64) {
         self.write(|state| {
-            if let Some(tenure) = state.current(generation) {
-                tenure.at_tip();
+            if let Some(term) = state.current(generation) {
+                term.at_tip();
             }
         });
-        self.hub.rounds.notify_one();
+        self.context.rounds.notify_one();
     }
 
     /// Enters whether the service denies that there is such a shard.
@@ -82,10 +82,10 @@ impl Shard {
 
     /// Enters that the reader gave up: what is in flight may be settled for the drain time, then the lease goes.
     pub(crate) fn gave_up(&self, generation: u64) {
-        let until = Instant::now() + self.hub.settings.drain_timeout;
+        let until = Instant::now() + self.context.settings.drain_timeout;
         self.write_and_ring(|state| {
-            if let Some(tenure) = state.current(generation) {
-                tenure.leave(until);
+            if let Some(term) = state.current(generation) {
+                term.leave(until);
                 state.gave_up = true;
                 state.aside = None;
             }
@@ -100,9 +100,9 @@ impl Shard {
     /// Cancel safe: the keeper stores it whether or not anyone waits.
     pub(crate) async fn mark(&self, opening: &Opening, first: &SequenceNumber) -> Result<(), Over> {
         let progress = self.write_and_ring(|state| {
-            let tenure = state.current(opening.generation).ok_or(Over)?;
-            tenure.want_mark(Checkpoint::At(first.clone()));
-            Ok(tenure.progress())
+            let term = state.current(opening.generation).ok_or(Over)?;
+            term.want_mark(Checkpoint::At(first.clone()));
+            Ok(term.progress())
         })?;
         progress.wait_for(|progress| progress.marked.then_some(())).await.ok_or(Over)
     }
@@ -111,7 +111,7 @@ impl Shard {
     pub(crate) fn set_aside(&self, mut page: Page) {
         page.park();
         self.write(|state| {
-            if state.current(page.generation()).is_some_and(|tenure| !tenure.is_leaving()) {
+            if state.current(page.generation()).is_some_and(|term| !term.is_leaving()) {
                 state.aside = Some(page);
             }
         });
@@ -130,19 +130,19 @@ impl Shard {
     }
 
     /// Keeps the counters.
-    pub(crate) fn count(&self, step: impl FnOnce(&mut Counts)) {
+    pub(crate) fn count(&self, step: impl FnOnce(&mut ShardCounts)) {
         self.write(|state| step(&mut state.counts));
     }
 
     /// Puts a failure of the lease store that concerns this shard into the subscription's stream.
     pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
-        let (stream, shard) = (Arc::clone(&self.hub.stream), Some(self.id.clone()));
+        let (stream, shard) = (Arc::clone(&self.context.stream), Some(self.id.clone()));
         self.report(KinesisError::Store { stream, shard, action, source });
     }
 
     /// Puts an error about this shard into the subscription's stream.
     pub(crate) fn report(&self, error: KinesisError) {
         self.count(|counts| counts.last_error = Some(error.clone()));
-        self.hub.inbox.error(Some(self.id.clone()), error);
+        self.context.events.error(Some(self.id.clone()), error);
     }
 }

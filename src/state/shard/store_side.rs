@@ -10,7 +10,7 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use super::{Began, Duty, Shard, Opening, Said, State, Tenure};
+use super::{Began, LeaseTerm, Opening, Said, Shard, ShardRecord, StoreOp};
 use crate::{
     config::position::{Checkpoint, Origin},
     error::service::StoreError,
@@ -27,8 +27,8 @@ const FULL_WARNING: Duration = Duration::from_secs(30);
 
 /// A store call that the keeper makes, under the lease to which it belongs.
 #[derive(Clone, Debug)]
-pub(crate) struct Errand {
-    pub(crate) duty: Duty,
+pub(crate) struct InFlightOp {
+    pub(crate) store_op: StoreOp,
     pub(crate) held: Held,
     /// To which the duty belongs.
     generation: u64,
@@ -38,10 +38,10 @@ impl Shard {
     /// Opens the books under a lease that was taken by a call sent at `sent_at`.
     pub(crate) fn begin(&self, lease: &Lease, held: Held, sent_at: Instant) -> Opening {
         let epoch = held.epoch;
-        let tenure = Tenure::new(held, sent_at, lease.checkpoint.is_some(), &self.hub.settings);
-        let stop = tenure.stop.clone();
+        let term = LeaseTerm::new(held, sent_at, lease.checkpoint.is_some(), &self.context.settings);
+        let stop = term.stop.clone();
         self.write(|state| {
-            state.tenure = Some(tenure);
+            state.term = Some(term);
             state.gave_up = false;
             state.full = None;
             state.counts.checkpoint = lease.checkpoint.clone().map(|checkpoint| (checkpoint, sent_at));
@@ -52,7 +52,7 @@ impl Shard {
     /// Closes the books: every delivery that is out is superseded from here on.
     pub(crate) fn retire(&self) {
         self.write(|state| {
-            state.tenure = None;
+            state.term = None;
             state.aside = None;
             state.tracker.begin();
         });
@@ -63,8 +63,8 @@ impl Shard {
     /// Stops reading; what is in the user's hands may be settled until then.
     pub(crate) fn leave(&self, until: Instant) {
         self.write_and_ring(|state| {
-            if let Some(tenure) = &mut state.tenure {
-                tenure.leave(until);
+            if let Some(term) = &mut state.term {
+                term.leave(until);
                 state.aside = None;
             }
         });
@@ -77,9 +77,9 @@ impl Shard {
     pub(crate) fn hand_over(&self, epoch: u64, until: Instant) -> bool {
         let begins = self.write_and_ring(|state| {
             let opened = state.began.as_ref().and_then(|began| began.origin.as_checkpoint());
-            let asked = state.tenure.as_mut().filter(|tenure| tenure.held.epoch == epoch && !tenure.is_leaving());
-            let Some(tenure) = asked else { return false };
-            tenure.hand_over(until, opened);
+            let asked = state.term.as_mut().filter(|term| term.held.epoch == epoch && !term.is_leaving());
+            let Some(term) = asked else { return false };
+            term.hand_over(until, opened);
             state.aside = None;
             true
         });
@@ -95,15 +95,15 @@ impl Shard {
         let holder = row.and_then(|row| Some((row.owner.clone()?, row.epoch)));
         self.write(|state| {
             state.said.closed = closed;
-            state.elsewhere = holder.filter(|(owner, _)| *owner != self.hub.owner);
+            state.elsewhere = holder.filter(|(owner, _)| *owner != self.context.owner);
         });
     }
 
     /// Until when the lease of this epoch is held, if nothing renews it. None if it is over.
     pub(crate) fn held_until(&self, epoch: u64) -> Option<Instant> {
         self.write(|state| {
-            let tenure = state.tenure.as_ref().filter(|tenure| tenure.held.epoch == epoch)?;
-            Some(tenure.deadline())
+            let term = state.term.as_ref().filter(|term| term.held.epoch == epoch)?;
+            Some(term.deadline())
         })
     }
 
@@ -114,17 +114,17 @@ impl Shard {
 
     /// Whether it counts as this instance's share.
     pub(crate) fn is_share(&self) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_open))
+        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_open))
     }
 
     /// Whether it takes up room among the leases of this instance.
     pub(crate) fn is_working(&self) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_working))
+        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_working))
     }
 
     /// Whether the shard is held by this subscription, also while it is on its way out.
     pub(crate) fn is_held(&self) -> bool {
-        self.write(|state| state.tenure.is_some())
+        self.write(|state| state.term.is_some())
     }
 
     /// Whether its last reader gave up.
@@ -135,7 +135,7 @@ impl Shard {
     /// Notes a listing: the first one after the lease of a shard that was given up makes it one like any other again. Tells
     /// whether it did.
     pub(crate) fn was_listed(&self) -> bool {
-        self.write(|state| state.tenure.is_none() && mem::take(&mut state.gave_up))
+        self.write(|state| state.term.is_none() && mem::take(&mut state.gave_up))
     }
 
     /// Whether this subscription read the shard to its end and stored that.
@@ -155,12 +155,12 @@ impl Shard {
 
     /// Whether the shard is held and its last page was read.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_at_end))
+        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_at_end))
     }
 
     /// Whether the shard is held and nothing more of it is read.
     pub(crate) fn is_at_tip(&self) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::is_at_tip))
+        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_at_tip))
     }
 
     /// Whether the service said that there is no such shard.
@@ -179,13 +179,13 @@ impl Shard {
 
     /// Whether the shard is being read under a lease that is to stay.
     pub(crate) fn can_move(&self) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(Tenure::can_move))
+        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::can_move))
     }
 
     /// Whether this instance reads or has read the shard, and it is not another one's by now.
     pub(crate) fn is_own(&self) -> bool {
-        self.write(|state| match &state.tenure {
-            Some(tenure) => !tenure.is_handed_over(),
+        self.write(|state| match &state.term {
+            Some(term) => !term.is_handed_over(),
             None => state.elsewhere.is_none(),
         })
     }
@@ -193,9 +193,9 @@ impl Shard {
     /// Begins a new generation at another place, under the same lease. None if the shard can no longer be moved.
     pub(crate) fn seek(&self, origin: &Origin) -> Option<Opening> {
         let opening = self.write(|state| {
-            let tenure = state.tenure.as_mut().filter(|tenure| tenure.can_move())?;
-            tenure.seek();
-            let (epoch, stop) = (tenure.held.epoch, tenure.stop.clone());
+            let term = state.term.as_mut().filter(|term| term.can_move())?;
+            term.seek();
+            let (epoch, stop) = (term.held.epoch, term.stop.clone());
             let over = state.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
             state.began = Some(Began { origin: origin.clone(), over, moved: false });
             (state.aside, state.full, state.ended_here) = (None, None, false);
@@ -213,12 +213,12 @@ impl Shard {
     /// time. One that is on its way to another instance stays on it.
     pub(crate) fn forget(&self) {
         self.write_and_ring(|state| {
-            if let Some(tenure) = &mut state.tenure {
-                if tenure.is_handed_over() {
+            if let Some(term) = &mut state.term {
+                if term.is_handed_over() {
                     return;
                 }
-                tenure.seek();
-                tenure.leave(Instant::now());
+                term.seek();
+                term.leave(Instant::now());
             }
             state.tracker.begin();
             (state.began, state.aside) = (None, None);
@@ -247,29 +247,29 @@ impl Shard {
     }
 
     /// What is to be done now, entered as begun.
-    pub(crate) fn errand(&self, now: Instant) -> Option<Errand> {
+    pub(crate) fn op(&self, now: Instant) -> Option<InFlightOp> {
         self.write(|state| {
-            let tenure = state.tenure.as_mut()?;
-            let duty = tenure.duty(&state.tracker, now, &self.hub.settings)?;
-            tenure.begun();
-            Some(Errand { duty, held: tenure.held.clone(), generation: state.tracker.generation() })
+            let term = state.term.as_mut()?;
+            let store_op = term.store_op(&state.tracker, now, &self.context.settings)?;
+            term.begun();
+            Some(InFlightOp { store_op, held: term.held.clone(), generation: state.tracker.generation() })
         })
     }
 
     /// When this shard must be looked at again, apart from the keeper's rounds.
     pub(crate) fn look_again_at(&self) -> Option<Instant> {
-        let interval = self.hub.settings.checkpoint_interval;
-        self.write(|state| state.tenure.as_ref()?.look_again_at(&state.tracker, interval))
+        let interval = self.context.settings.checkpoint_interval;
+        self.write(|state| state.term.as_ref()?.look_again_at(&state.tracker, interval))
     }
 
     /// Enters that an errand was applied. False if its lease is over.
-    pub(crate) fn applied(&self, errand: &Errand, sent_at: Instant) -> bool {
+    pub(crate) fn applied(&self, op: &InFlightOp, sent_at: Instant) -> bool {
         let current = self.write_and_ring(|state| {
-            let Some(tenure) = state.tenure.as_mut().filter(|tenure| tenure.held == errand.held) else { return false };
-            let is_current = errand.generation == state.tracker.generation();
-            tenure.applied(&errand.duty, is_current, sent_at, &self.hub.settings);
-            state.ended_here |= is_current && errand.duty.ends_shard();
-            if let Duty::Save(checkpoint, _) = &errand.duty {
+            let Some(term) = state.term.as_mut().filter(|term| term.held == op.held) else { return false };
+            let is_current = op.generation == state.tracker.generation();
+            term.applied(&op.store_op, is_current, sent_at, &self.context.settings);
+            state.ended_here |= is_current && op.store_op.ends_shard();
+            if let StoreOp::Save(checkpoint, _) = &op.store_op {
                 state.counts.checkpoint = Some((checkpoint.clone(), sent_at));
                 match &mut state.began {
                     Some(began) if is_current => began.moved = true,
@@ -284,17 +284,17 @@ impl Shard {
     }
 
     /// Enters that an errand failed or that its outcome is unknown. False if its lease is over.
-    pub(crate) fn failed(&self, errand: &Errand, error: &StoreError, now: Instant) -> bool {
+    pub(crate) fn failed(&self, op: &InFlightOp, error: &StoreError, now: Instant) -> bool {
         self.write(|state| {
-            let Some(tenure) = state.tenure.as_mut().filter(|tenure| tenure.held == errand.held) else { return false };
-            tenure.failed(&errand.duty, error, now);
+            let Some(term) = state.term.as_mut().filter(|term| term.held == op.held) else { return false };
+            term.failed(&op.store_op, error, now);
             true
         })
     }
 
     /// Whether this is still the lease under which the shard is held.
     pub(crate) fn holds(&self, held: &Held) -> bool {
-        self.write(|state| state.tenure.as_ref().is_some_and(|tenure| tenure.held == *held))
+        self.write(|state| state.term.as_ref().is_some_and(|term| term.held == *held))
     }
 
     /// What is unsettled.
@@ -308,7 +308,7 @@ impl Shard {
     /// Names the oldest open record of a shard that has stood at its bound for long (A5).
     pub(crate) fn warn_if_full(&self, now: Instant) {
         let warning = self.write(|state| {
-            if state.tracker.has_room(self.hub.settings.max_in_flight) {
+            if state.tracker.has_room(self.context.settings.max_in_flight) {
                 state.full = None;
                 return None;
             }
@@ -322,7 +322,7 @@ impl Shard {
         });
         if let Some((oldest, age, open)) = warning {
             tracing::warn!(
-                stream = %self.hub.stream, shard = %self.id, sequence_number = %oldest, ?age, open,
+                stream = %self.context.stream, shard = %self.id, sequence_number = %oldest, ?age, open,
                 "the shard stands still: its bound of unsettled deliveries is reached, and this one has been open longest"
             );
         }
@@ -351,12 +351,12 @@ impl Shard {
     }
 }
 
-impl State {
+impl ShardRecord {
     fn describe(&self) -> ShardState {
-        match &self.tenure {
-            Some(tenure) if tenure.is_leaving() => ShardState::Draining,
-            Some(tenure) if tenure.is_at_end() => ShardState::Ending,
-            Some(tenure) if tenure.is_at_tip() => ShardState::AtTip,
+        match &self.term {
+            Some(term) if term.is_leaving() => ShardState::Draining,
+            Some(term) if term.is_at_end() => ShardState::Ending,
+            Some(term) if term.is_at_tip() => ShardState::AtTip,
             Some(_) => ShardState::Reading,
             None if matches!(self.counts.checkpoint, Some((Checkpoint::ShardEnd, _))) => ShardState::Ended,
             None if self.elsewhere.is_some() => ShardState::Elsewhere,
@@ -366,8 +366,8 @@ impl State {
 
     /// Who holds the shard and under which epoch, as far as is known here.
     fn holder(&self) -> Option<(&Arc<str>, u64)> {
-        match &self.tenure {
-            Some(tenure) => Some((&tenure.held.owner, tenure.held.epoch)),
+        match &self.term {
+            Some(term) => Some((&term.held.owner, term.held.epoch)),
             None => self.elsewhere.as_ref().map(|(owner, epoch)| (owner, *epoch)),
         }
     }
