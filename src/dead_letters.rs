@@ -1,4 +1,4 @@
-//! The task that writes records whose attempts are spent to the dead-record stream, and settles each of them once that
+//! The task that writes records whose attempts are spent to the dead-letter stream, and settles each of them once that
 //! is done. It runs only where such a stream is set, and whether or not anyone polls the subscription.
 //!
 //! - [`mod@record`]: what is written,
@@ -130,9 +130,9 @@ impl DeadLetters {
 
     fn written(&self, shard: &Shard, spent: Returned) {
         tracing::info!(
-            stream = %self.context.stream, shard_id = %spent.shard, sequence_number = %spent.record.sequence_number,
+            stream = %self.context.stream, shard = %spent.shard, sequence_number = %spent.record.sequence_number,
             attempts = spent.attempts, reason = %spent.reason, dead_letter = %self.to,
-            "the attempts of a record are spent: it was written to the dead-record stream"
+            "the attempts of a record are spent: it was written to the dead-letter stream"
         );
         shard.count(|counts| counts.dead_letters += 1);
         shard.settle_spent(spent.ticket, spent.settlement);
@@ -160,7 +160,7 @@ impl DeadLetters {
             Next::DeadLetter
         });
         if back != Back::Over {
-            tracing::warn!(%error, "a dead record was not written");
+            tracing::warn!(%error, "a dead letter was not written");
             shard.report(error);
         }
     }

@@ -158,7 +158,7 @@ impl LeaseRenewer {
             Err(error) => {
                 if shard.failed(&op, &error, Instant::now()) {
                     tracing::warn!(
-                        stream = %self.context.stream, shard_id = %shard.id, epoch = op.held.epoch, %error,
+                        stream = %self.context.stream, shard = %shard.id, epoch = op.held.epoch, %error,
                         "the lease store failed while {}", op.store_op.doing()
                     );
                     shard.report_store(op.store_op.doing(), error);
@@ -173,7 +173,7 @@ impl LeaseRenewer {
             return;
         }
         if op.store_op.ends_shard() {
-            tracing::info!(stream = %self.context.stream, shard_id = %shard.id, epoch = op.held.epoch, "the shard_id is read to its end");
+            tracing::info!(stream = %self.context.stream, shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
             self.context.agenda.notify_one();
         }
         if op.store_op == StoreOp::Release {

@@ -1,4 +1,4 @@
-//! A record as it is written to the dead-record stream: a pure encoding.
+//! A record as it is written to the dead-letter stream: a pure encoding.
 
 use bytes::Bytes;
 
@@ -10,11 +10,11 @@ use crate::{
 };
 
 /// What the names of the headers that are added begin with.
-const PREFIX: &str = "kinesis-dead-record-";
+const PREFIX: &str = "kinesis-dead-letter-";
 
 /// A record to be written.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Letter {
+pub(super) struct DeadLetterRecord {
     pub(super) partition_key: String,
     pub(super) data: Bytes,
 }
@@ -23,14 +23,14 @@ pub(super) struct Letter {
 ///
 /// A record without a partition key gets its sequence number as one: it spreads as the record itself did, and a repeated
 /// write goes to the same shard.
-pub(super) fn record(context: &SubscriptionContext, spent: &Returned) -> Result<Letter, KinesisError> {
+pub(super) fn record(context: &SubscriptionContext, spent: &Returned) -> Result<DeadLetterRecord, KinesisError> {
     let record = &spent.record;
     let own = record.headers.iter().map(|(name, value)| (name.to_owned(), value.clone()));
     let headers: Vec<(String, Bytes)> = own.chain(origin(context, spent)).collect();
     let data = envelope::encode(&headers, record.payload.clone())?;
     let partition_key = record.partition_key.as_deref().unwrap_or(record.sequence_number.as_str());
     limits::check_record(partition_key, data.len())?;
-    Ok(Letter { partition_key: partition_key.to_owned(), data })
+    Ok(DeadLetterRecord { partition_key: partition_key.to_owned(), data })
 }
 
 /// The headers that are added.

@@ -87,7 +87,7 @@ impl Reader {
     pub(crate) fn new(shard: Arc<Shard>, opening: Opening, origin: Origin, retention: Option<Duration>) -> Self {
         let context = Arc::clone(&shard.context);
         let (stream, shard_id, epoch) = (&context.stream, &shard.id, opening.epoch);
-        let span = tracing::info_span!("read", %stream, %shard_id, epoch);
+        let span = tracing::info_span!("read", %stream, shard = %shard_id, epoch);
         let forecast = match origin {
             Origin::Latest => Forecast::AtTip { since: Instant::now(), answer: 0 },
             _ => Forecast::Unknown,

@@ -59,11 +59,11 @@ pub(crate) struct Events {
     /// Something changed since the subscription looked last. Checked for every record, so it stands outside the lock.
     news: AtomicBool,
     waker: AtomicWaker,
-    contents: Mutex<EventsState>,
+    contents: Mutex<EventQueue>,
 }
 
 #[derive(Debug, Default)]
-struct EventsState {
+struct EventQueue {
     /// At most one error a shard, and one of the stream as a whole (no shard): a newer one replaces it.
     errors: BTreeMap<Option<ShardId>, KinesisError>,
     /// By the moment they are due, then in the order in which they came.
@@ -184,7 +184,7 @@ impl Events {
 
     /// What `change` gives is for the caller to drop: a record that is dropped may wake somebody, which is not to happen under
     /// the lock.
-    fn change<T>(&self, change: impl FnOnce(&mut EventsState) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut EventQueue) -> T) -> T {
         let result = change(&mut lock(&self.contents));
         self.news.store(true, Ordering::Release);
         self.waker.wake();

@@ -21,7 +21,7 @@ impl Coordinator {
             let Some(shard) = self.shards.get(&row.key.shard) else { continue };
             if shard.hand_over(row.epoch, until) {
                 let (stream, shard_id, epoch) = (&self.context.stream, &row.key.shard, row.epoch);
-                tracing::info!(%stream, %shard_id, epoch, %heir, "the shard_id is handed over to an instance that asked for it");
+                tracing::info!(%stream, shard = %shard_id, epoch, %heir, "the shard is handed over to an instance that asked for it");
             }
         }
     }
@@ -43,11 +43,11 @@ impl Coordinator {
             let shard_id = &row.key.shard;
             match context.answer(context.store.ask(&row.key, row.seen(), &context.owner)).await {
                 Ok(Write::Applied(())) => {
-                    tracing::info!(stream = %context.stream, %shard_id, owner = row.owner.as_deref(), "asked for the shard_id");
+                    tracing::info!(stream = %context.stream, shard = %shard_id, owner = row.owner.as_deref(), "asked for the shard");
                 }
                 // The next pass asks again if it still should.
-                Ok(Write::Refused(_)) => tracing::debug!(stream = %context.stream, %shard_id, "its row has moved meanwhile"),
-                Err(error) => tracing::debug!(stream = %context.stream, %shard_id, %error, "the shard_id was not asked for"),
+                Ok(Write::Refused(_)) => tracing::debug!(stream = %context.stream, shard = %shard_id, "its row has moved meanwhile"),
+                Err(error) => tracing::debug!(stream = %context.stream, shard = %shard_id, %error, "the shard was not asked for"),
             }
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;

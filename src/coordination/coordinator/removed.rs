@@ -39,7 +39,7 @@ impl Coordinator {
         let was_opened = was_memory || shard.as_ref().is_some_and(|shard| shard.has_begun());
         if was_opened && row.is_some_and(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() };
-            tracing::warn!(%error, "a shard_id is gone");
+            tracing::warn!(%error, "a shard is gone");
             match &shard {
                 Some(shard) => shard.report(error),
                 None => self.context.events.error(Some(shard_id), error),

@@ -150,7 +150,7 @@ impl Coordinator {
         };
         // It is none if the shard was lost meanwhile: whoever takes it next opens it.
         let Some(opening) = shard.seek(&origin) else { return };
-        tracing::info!(stream = %self.context.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is moved");
+        tracing::info!(stream = %self.context.stream, shard = %shard.id, epoch = opening.epoch, ?origin, "the shard is moved");
         let reader = Reader::new(shard, opening, origin, self.beginning.retention).at(placed.iterator);
         // Without a receiver the subscription is gone, and the pages go with it.
         let _ = self.opened.send(pages(reader));

@@ -27,7 +27,7 @@ impl Coordinator {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
                 lock(&self.ownership).refused(&take);
-                tracing::debug!(stream = %self.context.stream, shard_id = %shard.id, "another instance was faster");
+                tracing::debug!(stream = %self.context.stream, shard = %shard.id, "another instance was faster");
                 // If that one asked for the shard, or let it go, the lease is still to be had.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
                     self.context.rounds.notify_one();
@@ -44,7 +44,7 @@ impl Coordinator {
         }
         let origin = self.origin(&shard, &lease, role);
         tracing::info!(
-            stream = %self.context.stream, shard_id = %shard.id, epoch = opening.epoch, ?origin, "the shard_id is opened"
+            stream = %self.context.stream, shard = %shard.id, epoch = opening.epoch, ?origin, "the shard is opened"
         );
         let mut reader = Reader::new(shard, opening, origin.clone(), self.beginning.retention);
         if self.first_pass {

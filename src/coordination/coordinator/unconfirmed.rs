@@ -45,7 +45,7 @@ impl Coordinator {
             Ok(Write::Refused(_)) => return,
             Err(error) => {
                 let (stream, shard_id) = (&self.context.stream, &shard.id);
-                return tracing::warn!(%stream, %shard_id, %error, "the lease may have been taken, and will run out by itself");
+                return tracing::warn!(%stream, shard = %shard_id, %error, "the lease may have been taken, and will run out by itself");
             }
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
