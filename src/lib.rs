@@ -187,3 +187,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/semantics.md")]
 struct Semantics;
+
+/// The programs in the operations guide, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/operations.md")]
+struct Operations;
