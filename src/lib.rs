@@ -182,3 +182,13 @@ pub use crate::{
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The programs in the rules, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/semantics.md")]
+struct Semantics;
+
+/// The programs in the operations guide, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/operations.md")]
+struct Operations;
