@@ -41,8 +41,8 @@ use crate::{
 /// }
 /// ```
 ///
-/// As with [`Delivery::nack`], a record is redelivered after a pause and after later records, in the batch that is being
-/// filled by then; [`attempt`](Delivery::attempt) counts its deliveries. If
+/// As with [`Delivery::nack`], a record is redelivered after a pause and after later records, in the batch that is
+/// being filled by then; [`attempt`](Delivery::attempt) counts its deliveries. If
 /// [`max_attempts`](crate::KinesisStream::max_attempts) is set, it applies to each record, not to the batch.
 #[must_use = "a batch that is dropped is redelivered; commit or ack it"]
 pub struct Batch<T = Bytes> {
@@ -88,24 +88,24 @@ impl<T> Batch<T> {
         Self { deliveries: self.deliveries.split_off(n) }
     }
 
-    /// Settles all, with one checkpoint write for each shard. Returns once the lease store holds the checkpoints, or once
-    /// it is clear that it will not hold them now: see [`commit_all`].
+    /// Settles all, with one checkpoint write for each shard. Returns once the lease store holds the checkpoints, or
+    /// once it is clear that it will not hold them now: see [`commit_all`].
     ///
     /// # Errors
     ///
-    /// As [`Delivery::commit`], for the first shard whose write keeps failing. All records stay settled, and the library
-    /// keeps writing.
+    /// As [`Delivery::commit`], for the first shard whose write keeps failing. All records stay settled, and the
+    /// library keeps writing.
     ///
     /// # Cancel safety
     ///
-    /// Once this was polled, all are settled and their checkpoints will be written. A future that was never polled drops
-    /// the batch.
+    /// Once this was polled, all are settled and their checkpoints will be written. A future that was never polled
+    /// drops the batch.
     pub async fn commit(self) -> Result<Commit, KinesisError> {
         commit_all(self.deliveries).await
     }
 
-    /// Settles the first `n`, as [`commit`](Self::commit) does, and gives the rest back, as [`nack`](Self::nack) does. Use
-    /// this when your sink writes in order and stops at the first failure.
+    /// Settles the first `n`, as [`commit`](Self::commit) does, and gives the rest back, as [`nack`](Self::nack) does.
+    /// Use this when your sink writes in order and stops at the first failure.
     ///
     /// The result is the commit of the first `n`: no other record of this batch holds their checkpoints back.
     ///
@@ -121,9 +121,9 @@ impl<T> Batch<T> {
         self.commit().await
     }
 
-    /// Gives back the deliveries for which `failed` returns true, as [`nack`](Self::nack) does, and settles all others, as
-    /// [`commit`](Self::commit) does. `failed` gets the index of a delivery in the batch, and the delivery. Use this when
-    /// your sink returns a result for each record.
+    /// Gives back the deliveries for which `failed` returns true, as [`nack`](Self::nack) does, and settles all others,
+    /// as [`commit`](Self::commit) does. `failed` gets the index of a delivery in the batch, and the delivery. Use this
+    /// when your sink returns a result for each record.
     ///
     /// A failed record holds the checkpoint of its shard back until it is settled. If it precedes other records of its
     /// shard, the result is therefore [`Commit::Deferred`].

@@ -1,4 +1,5 @@
-//! Which batch a record goes into, and when a batch is done. Bookkeeping only: it reads the clock and waits for nothing.
+//! Which batch a record goes into, and when a batch is done. Bookkeeping only: it reads the clock and waits for
+//! nothing.
 //!
 //! **Batches by shard are filled in parallel,** each with a deadline. Closing a batch whenever the shard changes would
 //! make one batch of each small page of many quiet shards. A batch that is due goes out before one that is full, so a

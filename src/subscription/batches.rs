@@ -29,15 +29,15 @@ use crate::{
     util::timer::Timer,
 };
 
-/// How long a batch waits for more records by default: a quarter of the 200 ms between two reads of a shard at full pace,
-/// so that records that are ready in several shards share a batch.
+/// How long a batch waits for more records by default: a quarter of the 200 ms between two reads of a shard at full
+/// pace, so that records that are ready in several shards share a batch.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
 /// A [`Subscription`] in batches. Made by [`Subscription::batches`] and the methods like it.
 ///
-/// - **It yields** a [`Batch`] or an error. A batch has at least one and at most `size` deliveries, those of each shard in
-///   their order. It is yielded as soon as it is full, and at the latest [`max_wait`](Self::max_wait) after its first
-///   record. If the stream is polled later than that, the batch also gets the records that are ready by then.
+/// - **It yields** a [`Batch`] or an error. A batch has at least one and at most `size` deliveries, those of each shard
+///   in their order. It is yielded as soon as it is full, and at the latest [`max_wait`](Self::max_wait) after its
+///   first record. If the stream is polled later than that, the batch also gets the records that are ready by then.
 /// - **An error** is yielded at once, before the batch that is being filled. That batch loses nothing and continues to
 ///   fill. An error of class [`Fatal`](ErrorClass::Fatal), always the last one, is yielded after the batch.
 /// - **It ends** when the subscription ends. An unfinished batch is yielded at once before that.
@@ -50,7 +50,8 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 /// Each read asks for as many records as a batch holds, so the library reads hardly more than you take. A shard is read
 /// at most five times a second. Batches of fewer than 200 records therefore read a shard more slowly than the thousand
 /// records a second that it accepts; batches of 10 read fifty records a second from each shard. If a shard falls behind
-/// for that reason, one warning says so. [`keep_read_limit`](Self::keep_read_limit) keeps the reads at their usual size.
+/// for that reason, one warning says so. [`keep_read_limit`](Self::keep_read_limit) keeps the reads at their usual
+/// size.
 ///
 /// # Cancel safety
 ///
@@ -85,8 +86,9 @@ impl Batches {
     }
 
     /// How long a batch waits for more records after its first one: 50 ms by default, a quarter of the time between two
-    /// reads of a busy shard. There is no limit. With zero, a batch holds only the records that are ready now. This does
-    /// not bound how long a record takes to arrive; that is [`poll_interval`](crate::KinesisStream::poll_interval).
+    /// reads of a busy shard. There is no limit. With zero, a batch holds only the records that are ready now. This
+    /// does not bound how long a record takes to arrive; that is
+    /// [`poll_interval`](crate::KinesisStream::poll_interval).
     pub fn max_wait(mut self, wait: Duration) -> Self {
         self.builder.max_wait = wait;
         self
@@ -192,8 +194,8 @@ impl Subscription {
     }
 
     /// Like [`batches`](Self::batches), but a batch holds records of one shard only, delivered under one
-    /// [`epoch`](crate::Delivery::epoch). The batches of all shards are filled in parallel, each with a deadline, so many
-    /// quiet shards do not make many tiny batches. They hold at most `size` records for each shard.
+    /// [`epoch`](crate::Delivery::epoch). The batches of all shards are filled in parallel, each with a deadline, so
+    /// many quiet shards do not make many tiny batches. They hold at most `size` records for each shard.
     ///
     /// # Errors
     ///

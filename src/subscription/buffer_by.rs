@@ -1,7 +1,7 @@
 //! Parallel work that keeps the order of each partition key.
 //!
-//! [`BufferBy`] polls its source, runs the futures and tells `key_queues` how each one ended. `key_queues` decides which
-//! delivery may start next. What becomes of a record after its future ended arrives through its
+//! [`BufferBy`] polls its source, runs the futures and tells `key_queues` how each one ended. `key_queues` decides
+//! which delivery may start next. What becomes of a record after its future ended arrives through its
 //! [`SettlementState`]: see `state/settlement.rs`.
 
 use std::{
@@ -24,19 +24,20 @@ use crate::{
     state::settlement::{Outcome, SettlementState, Watch},
 };
 
-/// How many deliveries may wait behind others by default: a page of the default `read_limit`, so that the other keys of a
-/// page are found while one key is busy.
+/// How many deliveries may wait behind others by default: a page of the default `read_limit`, so that the other keys of
+/// a page are found while one key is busy.
 const MAX_WAITING: usize = 1_000;
 
-/// Adds to streams of deliveries what the combinators of [`futures`] lack: work on many deliveries at once, and on those
-/// of one partition key one after another. In the [`prelude`](crate::prelude).
+/// Adds to streams of deliveries what the combinators of [`futures`] lack: work on many deliveries at once, and on
+/// those of one partition key one after another. In the [`prelude`](crate::prelude).
 ///
 /// Every stream of `Result<Delivery<T>, E>` has it: a [`Subscription`](crate::Subscription), a
 /// [`Tolerant`](crate::Tolerant) one, and what `map_ok`, `err_into` and others make of them.
 pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized {
     /// Runs up to `n` futures at once, at most one for each partition key, and yields their results as they finish.
     ///
-    /// It is `try_buffer_unordered` that keeps the order of each key. (AWS Lambda calls this its parallelization factor.)
+    /// It is `try_buffer_unordered` that keeps the order of each key. (AWS Lambda calls this its parallelization
+    /// factor.)
     ///
     /// ```
     /// use kinesis_stream::prelude::*;
@@ -55,51 +56,54 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
     /// }
     /// ```
     ///
-    /// - **It yields** the result of each future as soon as it finishes, so results of different keys come in any order.
-    ///   It also yields each error of the source, at once. Neither kind of error ends the stream.
+    /// - **It yields** the result of each future as soon as it finishes, so results of different keys come in any
+    ///   order. It also yields each error of the source, at once. Neither kind of error ends the stream.
     /// - **It ends** once the source has ended and all futures have finished.
     ///
     /// # Order
     ///
-    /// `f` is called for the deliveries of a key in the order in which they arrive, and for each one only after the future
-    /// of the one before has finished.
+    /// `f` is called for the deliveries of a key in the order in which they arrive, and for each one only after the
+    /// future of the one before has finished.
     ///
-    /// A delivery that its future *gave back* (nacked it, or dropped it where that means the same) blocks its key: later
-    /// deliveries of the key wait until it was redelivered and its next future finished without giving it back. Other keys
-    /// continue. It does not matter where the record is settled. So a record that always fails blocks its key, and in the
-    /// end, through [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard. Two things prevent that:
+    /// A delivery that its future *gave back* (nacked it, or dropped it where that means the same) blocks its key:
+    /// later deliveries of the key wait until it was redelivered and its next future finished without giving it back.
+    /// Other keys continue. It does not matter where the record is settled. So a record that always fails blocks its
+    /// key, and in the end, through [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard. Two things
+    /// prevent that:
     ///
     /// - Set [`max_attempts`](crate::KinesisStream::max_attempts). The key continues once the
     ///   [dead letter](crate::KinesisStream::dead_letter) is written, or once the stream has yielded
     ///   [`AttemptsSpent`](crate::KinesisError::AttemptsSpent).
     /// - Look at [`Delivery::attempt`], before or in `f`, and put the record aside yourself.
     ///
-    /// A delivery that outlives its future unsettled, in the result or in another task, blocks nothing: the order is then
-    /// that of the futures. If it is given back later, it is redelivered after those that started meanwhile.
+    /// A delivery that outlives its future unsettled, in the result or in another task, blocks nothing: the order is
+    /// then that of the futures. If it is given back later, it is redelivered after those that started meanwhile.
     ///
-    /// A key is the same key wherever it comes from: another shard, after a split or merge or through explicit hash keys,
-    /// and another stream that is merged into this one. A record without a partition key has no order and waits for none.
+    /// A key is the same key wherever it comes from: another shard, after a split or merge or through explicit hash
+    /// keys, and another stream that is merged into this one. A record without a partition key has no order and waits
+    /// for none.
     ///
     /// # How many may wait
     ///
     /// - The source is polled only while fewer than `n` futures run and fewer than
-    ///   [`max_waiting`](BufferBy::max_waiting) deliveries wait behind them, 1,000 by default. At that bound reading slows
-    ///   down and running futures continue.
+    ///   [`max_waiting`](BufferBy::max_waiting) deliveries wait behind them, 1,000 by default. At that bound reading
+    ///   slows down and running futures continue.
     /// - Deliveries that wait behind one that was given back do not count, for two reasons: that one can be redelivered
-    ///   only if the source is polled, and other keys have to make progress. They are unsettled, so the `max_in_flight` of
-    ///   their shard bounds them: choose it with this in mind.
+    ///   only if the source is polled, and other keys have to make progress. They are unsettled, so the `max_in_flight`
+    ///   of their shard bounds them: choose it with this in mind.
     ///
     /// # When a shard is lost
     ///
-    /// If the lease of a shard is lost, or its reading starts over, deliveries of it that wait here are dropped and `f` is
-    /// not called for them: the instance that reads the shard next delivers them again. When the subscription closes, `f`
-    /// is still called for deliveries that wait behind running futures, within the drain time. It is not called for those
-    /// that wait behind a record that was given back: they are redelivered with it, in order, after the next start.
+    /// If the lease of a shard is lost, or its reading starts over, deliveries of it that wait here are dropped and `f`
+    /// is not called for them: the instance that reads the shard next delivers them again. When the subscription
+    /// closes, `f` is still called for deliveries that wait behind running futures, within the drain time. It is not
+    /// called for those that wait behind a record that was given back: they are redelivered with it, in order, after
+    /// the next start.
     ///
     /// # Cost
     ///
-    /// About a microsecond for each delivery, for any number of keys. Nothing is spawned: the futures run in the task that
-    /// polls the stream. An `n` of 0 counts as 1.
+    /// About a microsecond for each delivery, for any number of keys. Nothing is spawned: the futures run in the task
+    /// that polls the stream. An `n` of 0 counts as 1.
     ///
     /// # Cancel safety
     ///
@@ -118,11 +122,11 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
         BufferBy::new(self, QueueBy::PartitionKey, n, f)
     }
 
-    /// Runs up to `n` futures at once, at most one for each shard, and yields their results as they finish. In all else it
-    /// is [`buffer_by_key`](Self::buffer_by_key), with the shard in place of the key.
+    /// Runs up to `n` futures at once, at most one for each shard, and yields their results as they finish. In all else
+    /// it is [`buffer_by_key`](Self::buffer_by_key), with the shard in place of the key.
     ///
-    /// This keeps the whole order of each shard. The children of a split or merge begin once all records of their parents
-    /// are settled.
+    /// This keeps the whole order of each shard. The children of a split or merge begin once all records of their
+    /// parents are settled.
     ///
     /// ```
     /// use kinesis_stream::prelude::*;
@@ -164,7 +168,8 @@ enum QueueBy {
 /// It is fused, `Unpin` for any futures, and `Send` if the source, `f` and the futures are.
 #[must_use = "streams do nothing unless polled"]
 pub struct BufferBy<S, T, F, Fut: Future> {
-    /// The first field, so it is dropped first: what dropping a delivery means depends on whether its source still lives.
+    /// The first field, so it is dropped first: what dropping a delivery means depends on whether its source still
+    /// lives.
     source: Pin<Box<S>>,
     ended: bool,
     f: F,
@@ -198,8 +203,8 @@ impl<S, T, F, Fut: Future> BufferBy<S, T, F, Fut> {
     }
 
     /// How many deliveries may wait for their key: 1,000 by default, a page of the default
-    /// [`read_limit`](crate::KinesisStream::read_limit); 0 counts as 1. At this bound the source is not polled. Deliveries
-    /// that wait behind a record that was given back do not count.
+    /// [`read_limit`](crate::KinesisStream::read_limit); 0 counts as 1. At this bound the source is not polled.
+    /// Deliveries that wait behind a record that was given back do not count.
     ///
     /// Raise it if some keys are much more frequent than others: more waiting deliveries mean that more other keys are
     /// found. Each one is a record in memory.

@@ -31,11 +31,12 @@ impl Closer {
     }
 
     /// Closes the subscription, in this order: it stops reading and ends the stream, waits at most
-    /// [`drain_timeout`](crate::KinesisStream::drain_timeout) for deliveries in flight, writes the checkpoints and releases
-    /// the leases. The report names what stayed open. The first of several calls starts this; all of them get the report.
+    /// [`drain_timeout`](crate::KinesisStream::drain_timeout) for deliveries in flight, writes the checkpoints and
+    /// releases the leases. The report names what stayed open. The first of several calls starts this; all of them get
+    /// the report.
     ///
-    /// The next subscription delivers the records that were read but not handed out, and those that wait for a redelivery
-    /// or for their dead letter.
+    /// The next subscription delivers the records that were read but not handed out, and those that wait for a
+    /// redelivery or for their dead letter.
     ///
     /// # Cancel safety
     ///

@@ -55,8 +55,8 @@ impl<I> KeyQueues<I> {
         Self { by_id: HashMap::new(), ready: VecDeque::new(), awaiting: 0, len: 0, behind_work: 0 }
     }
 
-    /// A record arrives, for the first time or `again`. If its queue is free for it, this returns it and the queue is busy;
-    /// else the record is queued.
+    /// A record arrives, for the first time or `again`. If its queue is free for it, this returns it and the queue is
+    /// busy; else the record is queued.
     pub(super) fn arrive(&mut self, id: u64, record: RecordKey, again: bool, item: I) -> Option<I> {
         let new = || KeyQueue { state: QueueState::Ready, records: VecDeque::new(), behind_redelivery: 0 };
         let queue = self.by_id.entry(id).or_insert_with(new);
@@ -118,9 +118,9 @@ impl<I> KeyQueues<I> {
         }
     }
 
-    /// The record will not be redelivered. If its queue waits for it, the queue becomes ready, with the records of other
-    /// shards or generations. Returns the records that were behind it: no checkpoint passes it, so they are read again
-    /// after it.
+    /// The record will not be redelivered. If its queue waits for it, the queue becomes ready, with the records of
+    /// other shards or generations. Returns the records that were behind it: no checkpoint passes it, so they are read
+    /// again after it.
     pub(super) fn lost(&mut self, id: u64, record: RecordKey) -> Vec<I> {
         if !self.stops_waiting(id, record) {
             return Vec::new();

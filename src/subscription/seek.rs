@@ -31,20 +31,20 @@ impl Seeker {
         Self { context, seeks }
     }
 
-    /// Continues reading at this position. When this returns, every shard that moves has its new iterator, and the stream
-    /// no longer yields records that were read before.
+    /// Continues reading at this position. When this returns, every shard that moves has its new iterator, and the
+    /// stream no longer yields records that were read before.
     ///
     /// - [`horizon`](KinesisPosition::horizon), [`latest`](KinesisPosition::latest) and
-    ///   [`timestamp`](KinesisPosition::timestamp) move every shard that this subscription reads. Shards that start later
-    ///   without a checkpoint begin at the position, too. The shards of other instances stay where they are.
+    ///   [`timestamp`](KinesisPosition::timestamp) move every shard that this subscription reads. Shards that start
+    ///   later without a checkpoint begin at the position, too. The shards of other instances stay where they are.
     /// - `horizon` and `timestamp` also reopen shards that were read to their end and are still listed, parents before
     ///   children: a child that is being read stops, and begins at the position once its parents were read.
     /// - [`sequence`](KinesisPosition::sequence) moves the one shard that it names.
     ///
     /// Deliveries from before the seek no longer count: their [`commit`](crate::Delivery::commit) returns
-    /// [`Superseded`](crate::Commit::Superseded), and they are not redelivered. The stored checkpoint stays until the first
-    /// record after the seek is settled. Its checkpoint then replaces the old one, even if it is earlier. A process that
-    /// dies before that continues from where it was before the seek.
+    /// [`Superseded`](crate::Commit::Superseded), and they are not redelivered. The stored checkpoint stays until the
+    /// first record after the seek is settled. Its checkpoint then replaces the old one, even if it is earlier. A
+    /// process that dies before that continues from where it was before the seek.
     ///
     /// You may call this from the task that consumes the stream: a seek does not need the stream to be polled.
     ///

@@ -33,11 +33,11 @@ use crate::{
 
 type Item = Result<Delivery, KinesisError>;
 
-/// The records of all shards that this instance reads, as one stream. Made by
+/// The records of all shards that this instance reads, merged into one stream. Made by
 /// [`ConnectedKinesisBroker::subscribe`](crate::ConnectedKinesisBroker::subscribe).
 ///
-/// - **It yields** a [`Delivery`] or an error. Deliveries keep the order of their shard. Shards are merged page by page:
-///   all records of one read come one after another, then the records of another shard that has a page ready.
+/// - **It yields** a [`Delivery`] or an error. Deliveries keep the order of their shard. Shards are merged page by
+///   page: all records of one read come one after another, then the records of another shard that has a page ready.
 /// - **An error does not end the stream.** [`KinesisError::class`] says whether the library already handles it.
 ///   [`tolerant`](Self::tolerant) hides the errors that it handles.
 /// - **It ends** once the subscription was closed, once the broker was shut down, after an error of class
@@ -46,12 +46,12 @@ type Item = Result<Delivery, KinesisError>;
 ///
 /// [`batches`](Self::batches) yields many records at a time.
 ///
-/// Each shard is read one page ahead, and reading slows down when the user does. Leases and checkpoints do not depend on
-/// the stream being polled.
+/// Each shard is read one page ahead, and reading slows down when the user does. Leases and checkpoints do not depend
+/// on the stream being polled.
 ///
 /// Dropping the stream stops reading at once. Settled records are stored as checkpoints, the leases are released, and
-/// records in flight are redelivered to the instance that reads the shard next. [`close`](Self::close) waits for records
-/// in flight first.
+/// records in flight are redelivered to the instance that reads the shard next. [`close`](Self::close) waits for
+/// records in flight first.
 ///
 /// # Cancel safety
 ///

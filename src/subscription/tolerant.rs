@@ -21,8 +21,8 @@ pub struct Tolerant {
 }
 
 impl Subscription {
-    /// Hides the errors that the library handles ([`ErrorClass::Transient`](crate::ErrorClass::Transient)) and logs each
-    /// as a warning, so that a `try_` pipeline ends only on errors that need you.
+    /// Hides the errors that the library handles ([`ErrorClass::Transient`](crate::ErrorClass::Transient)) and logs
+    /// each as a warning, so that a `try_` pipeline ends only on errors that need you.
     pub fn tolerant(self) -> Tolerant {
         Tolerant { subscription: self.with_tolerance(Tolerance::Transient) }
     }
