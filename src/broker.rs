@@ -1,4 +1,4 @@
-//! The front door: [`KinesisBroker`] is configuration, [`ConnectedKinesisBroker`] a connection.
+//! Where a user starts: [`KinesisBroker`] holds the configuration, [`ConnectedKinesisBroker`] the open connection.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,9 +16,10 @@ use crate::{
     subscription::{Subscription, descriptor::KinesisStream, start},
 };
 
-/// Where Kinesis is, who reads, and where leases are kept. Building one does no I/O; [`connect`](Self::connect) does.
+/// The endpoint and credentials of Kinesis, the names of the consumer and of this instance, and the lease store.
+/// Building a broker does no I/O; [`connect`](Self::connect) may.
 ///
-/// A clone shares the connection: whichever of them connects first decides where it leads.
+/// A clone shares the connection: the configuration of the first clone that connects decides where it leads.
 ///
 /// ```no_run
 /// use kinesis_stream::prelude::*;
@@ -34,25 +35,25 @@ use crate::{
 #[derive(Clone)]
 #[must_use = "a broker does nothing until it is connected"]
 pub struct KinesisBroker {
-    target: Target,
+    config: ConfigSource,
     call_timeout: Option<Duration>,
-    identity: Owner,
+    names: Names,
     store: Arc<dyn LeaseStore>,
     connection: Arc<Connection>,
 }
 
-/// How the SDK is configured.
+/// Where the configuration of the SDK comes from.
 #[derive(Clone)]
-enum Target {
-    /// By its standard chain, with what was set here.
+enum ConfigSource {
+    /// The SDK's standard chain, with these settings on top.
     Chain(Access),
-    /// As the user made it.
+    /// The user.
     Given(Box<SdkConfig>),
 }
 
-/// Who reads.
+/// The name of the consumer, and the id under which this instance owns leases.
 #[derive(Clone)]
-struct Owner {
+struct Names {
     consumer: Arc<str>,
     owner: Arc<str>,
 }
@@ -64,100 +65,104 @@ impl Default for KinesisBroker {
 }
 
 impl KinesisBroker {
-    /// A broker that is configured by the SDK's standard chain: environment, profile, web identity, container, instance.
+    /// A broker that takes its configuration from the SDK's standard chain: environment, profile, web identity,
+    /// container, instance.
     pub fn new() -> Self {
-        Self::with(Target::Chain(Access::default()))
+        Self::with(ConfigSource::Chain(Access::default()))
     }
 
-    /// A broker that takes this configuration as it is. Its timeouts and retries are respected, except that GetRecords
-    /// and PutRecords are never retried below this library, which paces and repeats them itself.
+    /// A broker that uses this configuration. Its timeouts and retries apply, with one exception: the SDK never retries
+    /// GetRecords and PutRecords, because this library paces and retries them.
     ///
     /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
-    /// apply to it.
+    /// change this configuration.
     pub fn from_config(config: SdkConfig) -> Self {
-        Self::with(Target::Given(Box::new(config)))
+        Self::with(ConfigSource::Given(Box::new(config)))
     }
 
-    fn with(target: Target) -> Self {
+    fn with(config: ConfigSource) -> Self {
         Self {
-            target,
+            config,
             call_timeout: None,
-            identity: Owner { consumer: "default".into(), owner: Uuid::new_v4().to_string().into() },
+            names: Names { consumer: "default".into(), owner: Uuid::new_v4().to_string().into() },
             store: Arc::new(MemoryLeaseStore::new()),
             connection: Arc::default(),
         }
     }
 
-    /// Another place than AWS itself, as in `http://127.0.0.1:4567`.
+    /// The URL of a server other than AWS, for example `http://127.0.0.1:4567`. Not set by default.
     pub fn endpoint(self, url: impl Into<String>) -> Self {
         self.set(|access| access.endpoint = Some(url.into()))
     }
 
-    /// The region. By default that of the standard chain.
+    /// The region, for example `eu-central-1`. By default the one that the standard chain finds.
     pub fn region(self, region: impl Into<String>) -> Self {
         self.set(|access| access.region = Some(region.into()))
     }
 
-    /// Fixed credentials that mean nothing, for a local server; also sets the region `us-east-1` unless one is set.
+    /// Fixed fake credentials, for a local server. This also sets the region to `us-east-1` unless one is set.
     pub fn test_credentials(self) -> Self {
         self.set(|access| access.test_credentials = true)
     }
 
-    /// How long one attempt of a call on Kinesis may take before it counts as failed: 30 s by default, from 1 ms to 1 h.
-    /// The SDK itself sets no such limit, and without one a connection whose other end is gone would hold its shard up for
-    /// ever. A page of 10 MiB takes 5 s at the pace of a shard, so much less than 10 s is too little for large records.
+    /// The timeout of one attempt of a call on Kinesis: 1 ms to 1 h, 30 s by default. The SDK sets no such limit, and
+    /// without one a connection to a server that is gone would block its shard without an end. A page of 10 MiB takes 5
+    /// s at the 2 MiB a second of a shard, so much less than 10 s is too short for large records.
     ///
-    /// An attempt timeout in the configuration that was given to [`from_config`](Self::from_config), also a disabled one,
-    /// goes before it.
+    /// If the configuration of [`from_config`](Self::from_config) has an attempt timeout, also a disabled one, that one
+    /// applies instead.
     pub fn call_timeout(mut self, limit: Duration) -> Self {
         self.call_timeout = Some(limit);
         self
     }
 
-    /// Where leases and checkpoints are kept. By default in this process's memory, so they end with it: a start then
-    /// begins at the initial position again, and instances do not share the shards. For one instance that is to go on where
-    /// it was there is `EmbeddedLeaseStore`, behind the feature `embedded`.
+    /// The store of leases and checkpoints. The default is a [`MemoryLeaseStore`], which ends with the process: every
+    /// start then begins at the initial position, and instances do not share the shards.
+    ///
+    /// For one instance that continues where it stopped, use `EmbeddedLeaseStore` (feature `embedded`). For several
+    /// instances that share the shards, use `DynamoDbLeaseStore` (feature `dynamodb`).
     pub fn lease_store(mut self, store: impl LeaseStore) -> Self {
         self.store = Arc::new(store);
         self
     }
 
-    /// What this instance calls itself in the lease table: 1 character at least, and unlike every other live instance.
-    /// By default a new random id. An instance that is restarted under its old id takes its leases back at once, instead of
-    /// waiting for them to run out; two live ones under one id fence each other, and one of them stops with
-    /// [`KinesisError::DuplicateOwner`].
+    /// The id of this instance in the lease table: at least 1 character, and different from that of every other live
+    /// instance. The default is a new random id.
+    ///
+    /// An instance that restarts under its old id takes its leases back at once instead of waiting until they expire.
+    /// Two live instances with one id fence each other, and one of them stops with [`KinesisError::DuplicateOwner`].
     pub fn owner_id(mut self, id: impl Into<Arc<str>>) -> Self {
-        self.identity.owner = id.into();
+        self.names.owner = id.into();
         self
     }
 
-    /// The name of the consumer: 1 character at least, `default` unless set. Every consumer of a stream sees all its
-    /// records and has checkpoints of its own; the instances of one consumer share the work.
+    /// The name of the consumer: at least 1 character, `default` by default. Every consumer of a stream gets all its
+    /// records and has separate checkpoints; the instances of one consumer share the shards.
     pub fn consumer(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.identity.consumer = name.into();
+        self.names.consumer = name.into();
         self
     }
 
-    /// A publisher over the connection, which may be opened later.
+    /// A publisher over this broker's connection, which may be opened later.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         Publisher::new(Arc::clone(&self.connection))
     }
 
-    /// Loads the configuration and opens the connection. No call is made on Kinesis yet, and credentials are fetched with
-    /// the first one: wrong ones show when the first subscription starts.
+    /// Loads the configuration and opens the connection. This does not call Kinesis yet, and the first call
+    /// fetches the credentials: wrong ones show when the first subscription starts.
     ///
     /// # Errors
     ///
-    /// - [`KinesisError::Invalid`]: the configuration lacks a region, or something else that it needs; the endpoint is no
-    ///   URL; the owner id or the consumer's name is empty; the call timeout is outside of its limits.
-    /// - [`KinesisError::NotConnected`]: the connection, shared with a clone, was shut down.
+    /// - [`KinesisError::Invalid`]: the configuration lacks a region or another required part, the endpoint is no URL,
+    ///   the owner id or the name of the consumer is empty, or the call timeout is outside of its limits.
+    /// - [`KinesisError::NotConnected`]: the connection, which clones share, was shut down.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a dropped future leaves the connection as it was.
+    /// Cancel safe: a dropped future does not change the connection.
     pub async fn connect(self) -> Result<ConnectedKinesisBroker, KinesisError> {
-        for (what, name) in [("owner_id", &self.identity.owner), ("consumer", &self.identity.consumer)] {
+        for (what, name) in [("owner_id", &self.names.owner), ("consumer", &self.names.consumer)] {
             if name.is_empty() {
                 return Err(KinesisError::invalid(what, "1 character at least; given: 0"));
             }
@@ -166,9 +171,9 @@ impl KinesisBroker {
             config::check_call_timeout(limit)?;
         }
         if self.connection.is_new() {
-            let config = match &self.target {
-                Target::Chain(access) => config::load(access, config::KINESIS).await?,
-                Target::Given(config) => (**config).clone(),
+            let config = match &self.config {
+                ConfigSource::Chain(access) => config::load(access, config::KINESIS).await?,
+                ConfigSource::Given(config) => (**config).clone(),
             };
             config::check(&config, config::KINESIS)?;
             let config = match self.call_timeout {
@@ -178,11 +183,11 @@ impl KinesisBroker {
             self.connection.open(Arc::new(SdkService::new(&config)));
         }
         self.connection.service()?;
-        Ok(ConnectedKinesisBroker { identity: self.identity, store: self.store, connection: self.connection })
+        Ok(ConnectedKinesisBroker { names: self.names, store: self.store, connection: self.connection })
     }
 
     fn set(mut self, set: impl FnOnce(&mut Access)) -> Self {
-        if let Target::Chain(access) = &mut self.target {
+        if let ConfigSource::Chain(access) = &mut self.config {
             set(access);
         }
         self
@@ -192,34 +197,36 @@ impl KinesisBroker {
 impl fmt::Debug for KinesisBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KinesisBroker")
-            .field("consumer", &self.identity.consumer)
-            .field("owner", &self.identity.owner)
+            .field("consumer", &self.names.consumer)
+            .field("owner", &self.names.owner)
             .finish_non_exhaustive()
     }
 }
 
 /// A broker whose connection is open.
 ///
-/// Dropping it leaves the connection to its subscriptions and publishers; [`shutdown`](Self::shutdown) closes it.
+/// Dropping it keeps the connection open for its subscriptions and publishers; [`shutdown`](Self::shutdown) closes it.
 pub struct ConnectedKinesisBroker {
-    identity: Owner,
+    names: Names,
     store: Arc<dyn LeaseStore>,
     connection: Arc<Connection>,
 }
 
 impl ConnectedKinesisBroker {
-    /// Subscribes to a stream. When it returns, the subscription is reading: every shard whose lease could be taken has
-    /// its first iterator, so a record that is published after this is read.
+    /// Subscribes to a stream. When this returns, the subscription is reading: every shard whose lease this instance
+    /// could take has its first iterator, so records that are published from then on are read.
     ///
-    /// Later troubles come out of the stream. A subscription to the same stream that is closing is waited for.
+    /// Later failures are errors of the stream. If another subscription of this consumer to the same stream is closing,
+    /// this waits for it to finish.
     ///
     /// # Errors
     ///
-    /// - [`KinesisError::Invalid`]: a setting is outside of its limits; nothing was sent.
-    /// - [`KinesisError::AlreadySubscribed`]: this consumer reads the stream over this connection already.
-    /// - [`KinesisError::Stream`]: the stream does not exist, is being deleted, or did not become active within a minute.
-    /// - [`KinesisError::Denied`]: the credentials are missing or wrong, or may not describe the stream.
-    /// - [`KinesisError::Service`]: the endpoint cannot be reached, or fails otherwise.
+    /// - [`KinesisError::Invalid`]: a setting is outside of its limits. Nothing was sent.
+    /// - [`KinesisError::AlreadySubscribed`]: this consumer already reads the stream over this connection.
+    /// - [`KinesisError::Stream`]: the stream does not exist, is being deleted, or did not become active within a
+    ///   minute.
+    /// - [`KinesisError::Denied`]: the credentials are missing or wrong, or do not allow to describe the stream.
+    /// - [`KinesisError::Service`]: the endpoint cannot be reached or fails in another way.
     /// - [`KinesisError::NotConnected`]: the connection was shut down.
     ///
     /// # Cancel safety
@@ -228,14 +235,14 @@ impl ConnectedKinesisBroker {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub async fn subscribe(&self, stream: impl Into<KinesisStream>) -> Result<Subscription, KinesisError> {
         let (name, settings) = stream.into().checked()?;
         let service = self.connection.service()?;
         let identity = Identity {
-            consumer: Arc::clone(&self.identity.consumer),
+            consumer: Arc::clone(&self.names.consumer),
             stream: name.into(),
-            owner: Arc::clone(&self.identity.owner),
+            owner: Arc::clone(&self.names.owner),
         };
         let context = SubscriptionContext::new(identity, settings, service, Arc::clone(&self.store));
         self.connection.enter(&context).await?;
@@ -248,14 +255,16 @@ impl ConnectedKinesisBroker {
         Publisher::new(Arc::clone(&self.connection))
     }
 
-    /// Closes the connection and, all at once, every live subscription as [`Closer::close`](crate::Closer::close) does:
-    /// their streams end, what is in flight may be settled for their drain time, checkpoints are written, and leases
-    /// released. Publishers and sinks answer [`KinesisError::NotConnected`] from here on; what a sink has accepted before is
-    /// still sent, and [`PublishSink::close`](crate::PublishSink::close) waits for it.
+    /// Closes the connection and, in parallel, every live subscription as [`Closer::close`](crate::Closer::close) does:
+    /// the streams end, deliveries in flight can be settled for the drain time, checkpoints are written and leases
+    /// released.
+    ///
+    /// Publishers and sinks return [`KinesisError::NotConnected`] from then on. Records that a sink has accepted before
+    /// are still sent, and [`PublishSink::close`](crate::PublishSink::close) waits for them.
     ///
     /// # Cancel safety
     ///
-    /// Closing goes on by itself once this was polled.
+    /// Once this was polled, closing continues without it.
     pub async fn shutdown(self) {
         self.connection.close().await;
     }
@@ -264,8 +273,8 @@ impl ConnectedKinesisBroker {
 impl fmt::Debug for ConnectedKinesisBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectedKinesisBroker")
-            .field("consumer", &self.identity.consumer)
-            .field("owner", &self.identity.owner)
+            .field("consumer", &self.names.consumer)
+            .field("owner", &self.names.owner)
             .finish_non_exhaustive()
     }
 }

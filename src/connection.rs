@@ -1,4 +1,6 @@
-//! What a broker, its clones and its publishers share: the connection, and the subscriptions that live on it.
+//! What a broker, its clones and its publishers share: the connection, and the register of its subscriptions.
+//!
+//! The register holds one live subscription for each consumer and stream: two would fence each other's leases.
 
 use std::{
     collections::BTreeMap,
@@ -11,20 +13,21 @@ use tokio::time::{Duration, timeout};
 
 use crate::{error::KinesisError, kinesis::Service, state::context::SubscriptionContext, util::mutex::lock};
 
-/// How long shutting down waits for a subscription beyond its own time to drain, and for a store that fails.
+/// How much longer than its drain time and its lease time to live a shutdown waits for a subscription whose store
+/// fails.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// A connection: new, open or closed.
 #[derive(Debug, Default)]
-pub(crate) struct Connection(Mutex<State>);
+pub(crate) struct Connection(Mutex<ConnectionState>);
 
 #[derive(Debug, Default)]
-enum State {
+enum ConnectionState {
     #[default]
-    NotYet,
+    New,
     Open {
         service: Arc<dyn Service>,
-        /// By consumer and stream. Those that are over stay until another takes their place.
+        /// By consumer and stream. A finished subscription stays until another one replaces it.
         subscriptions: BTreeMap<(Arc<str>, Arc<str>), Arc<SubscriptionContext>>,
     },
     Closed,
@@ -34,29 +37,30 @@ impl Connection {
     /// The service, while the connection is open.
     pub(crate) fn service(&self) -> Result<Arc<dyn Service>, KinesisError> {
         match &*lock(&self.0) {
-            State::Open { service, .. } => Ok(Arc::clone(service)),
-            State::NotYet | State::Closed => Err(KinesisError::NotConnected),
+            ConnectionState::Open { service, .. } => Ok(Arc::clone(service)),
+            ConnectionState::New | ConnectionState::Closed => Err(KinesisError::NotConnected),
         }
     }
 
-    /// Whether it was never open so far.
+    /// Whether it was never opened.
     pub(crate) fn is_new(&self) -> bool {
-        matches!(*lock(&self.0), State::NotYet)
+        matches!(*lock(&self.0), ConnectionState::New)
     }
 
-    /// Opens it. The first one to do so decides; a closed connection stays closed.
+    /// Opens a new connection with this service. An open one keeps its service, and a closed one stays closed.
     pub(crate) fn open(&self, service: Arc<dyn Service>) {
         let mut state = lock(&self.0);
-        if let State::NotYet = *state {
-            *state = State::Open { service, subscriptions: BTreeMap::new() };
+        if let ConnectionState::New = *state {
+            *state = ConnectionState::Open { service, subscriptions: BTreeMap::new() };
         }
     }
 
-    /// Enters a subscription, once the one before it on the same stream is over.
+    /// Registers a subscription, once the one before it of the same consumer and stream has finished closing. It is an
+    /// error if that one still runs.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is entered before it is ready.
+    /// Cancel safe: a dropped future registers nothing.
     pub(crate) async fn enter(&self, context: &Arc<SubscriptionContext>) -> Result<(), KinesisError> {
         while let Some(other) = self.try_enter(context)? {
             if other.lifecycle.is_running() {
@@ -67,10 +71,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Enters a subscription, or gives the one whose place it would take.
+    /// Registers a subscription, or returns the one that still has its place.
     fn try_enter(&self, context: &Arc<SubscriptionContext>) -> Result<Option<Arc<SubscriptionContext>>, KinesisError> {
         let mut state = lock(&self.0);
-        let State::Open { subscriptions, .. } = &mut *state else { return Err(KinesisError::NotConnected) };
+        let ConnectionState::Open { subscriptions, .. } = &mut *state else { return Err(KinesisError::NotConnected) };
         let key = (Arc::clone(&context.consumer), Arc::clone(&context.stream));
         match subscriptions.get(&key) {
             Some(other) if !other.lifecycle.is_over() => Ok(Some(Arc::clone(other))),
@@ -81,14 +85,14 @@ impl Connection {
         }
     }
 
-    /// Closes it, and with it every subscription, each as it is set to drain.
+    /// Closes the connection and every subscription, each within its drain time.
     pub(crate) async fn close(&self) {
-        let before = mem::replace(&mut *lock(&self.0), State::Closed);
-        let State::Open { subscriptions, .. } = before else { return };
+        let before = mem::replace(&mut *lock(&self.0), ConnectionState::Closed);
+        let ConnectionState::Open { subscriptions, .. } = before else { return };
         join_all(subscriptions.values().map(|context| async {
             let settings = &context.settings;
             context.wind_down(settings.drain_timeout);
-            // A `subscribe` that nobody polls any more never ends its subscription's life.
+            // The timeout is for a `subscribe` that is no longer polled: its subscription never finishes.
             let _ = timeout(settings.drain_timeout + settings.lease_ttl + GRACE, context.lifecycle.over()).await;
         }))
         .await;

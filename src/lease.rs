@@ -1,12 +1,16 @@
-//! Leases: who reads a shard, and how far a consumer has come. [`LeaseStore`] is the contract that every store keeps.
+//! Leases: which instance reads a shard, and how far a consumer has read it. Every store implements [`LeaseStore`].
 //!
-//! A lease is one row for each consumer, stream and shard. It names an owner, carries an *epoch* that grows with
-//! every take, and holds the [`Checkpoint`]. Every write names the epoch it belongs to, so the writes of an
-//! instance that was overtaken are refused, however late they arrive.
+//! A lease is one row for each consumer, stream and shard. It names an owner, has an *epoch* that grows with every
+//! take, and holds the [`Checkpoint`]. Every write names its epoch, so the store refuses the writes of an instance that
+//! was fenced, however late they arrive.
 //!
-//! - [`MemoryLeaseStore`] keeps leases in this process; they end with it.
-//! - `EmbeddedLeaseStore`, behind the cargo feature `embedded`, keeps them in a file of this host.
-//! - `DynamoDbLeaseStore`, behind the cargo feature `dynamodb`, keeps them in a table that instances share.
+//! - [`MemoryLeaseStore`] (`memory`) keeps leases in this process; they end with it.
+//! - `EmbeddedLeaseStore` (`embedded`, a cargo feature) keeps them in a file of this host.
+//! - `DynamoDbLeaseStore` (`dynamodb`, a cargo feature) keeps them in a table that instances share.
+//! - `contract` (a cargo feature) tests that a store keeps its promises.
+//!
+//! Only `coordination` calls a store; all others name the types. Read the trait first, then `memory`, the shortest
+//! store.
 
 use std::{fmt, sync::Arc};
 
@@ -134,56 +138,60 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// A table of leases, shared by the instances of a consumer.
 ///
-/// The library calls it; users choose or write one. Every method is one atomic step on one row, except
+/// You choose a store or write one; the library calls it. Every method is one atomic step on one row, except
 /// [`leases`](Self::leases), which may read row by row.
 ///
-/// # What an implementation owes
+/// # What a store must do
 ///
-/// - **Conditions are checked and applied in one step.** Of a hundred concurrent takes of one row, one is applied.
-/// - **Every applied write moves [`Lease::counter`]**, and takes alone move [`Lease::epoch`], by one.
-/// - **No clock.** A store neither expires leases nor reads time; expiry is the observer's judgement.
-/// - **A refused write is an answer, an [`Err`] is not one.** After an `Err` the write may or may not have been
-///   applied; the library repeats it or reads the row again, so repeating must be harmless. A repeated renewal or
-///   checkpoint is applied once more; a repeated take, ask or release finds its own work done and is refused, with the
-///   row that shows it.
-/// - **Calls of one holder are applied in the order in which they were made.** One that was given up is not applied after
-///   a later one, or a stored checkpoint would move back. A store over a network makes each write conditional on the
-///   counter that its last answer showed, too.
-/// - **Reads are not behind.** [`leases`](Self::leases) and the row of a refusal show every write that was applied
-///   before the call.
-/// - **Answers come in bounded time.** The library gives a call up after one renewal interval and treats it as failed.
+/// - **Check and apply a condition in one step.** Of a hundred concurrent takes of one row, the store applies one.
+/// - **Increase [`Lease::counter`] by one with every applied write,** and [`Lease::epoch`] by one with takes only.
+/// - **Use no clock.** A store neither expires leases nor reads the time; the observer decides what has expired.
+/// - **Report a refused write as a result, not as an [`Err`].** After an `Err` the write may or may not have been
+///   applied. The library retries it or reads the row again, so a retry must be harmless. A repeated renewal or
+///   checkpoint is applied once more. A repeated take, ask or release finds its work done and is refused, with the row
+///   that shows it.
+/// - **Apply the calls of one holder in the order in which they were made.** An abandoned call must not be applied
+///   after a later one, or a stored checkpoint would move back. A store over a network therefore also makes each write
+///   conditional on the counter of its last response.
+/// - **Read consistently.** [`leases`](Self::leases) and the row of a refusal show every write that was applied before
+///   the call.
+/// - **Respond in bounded time.** The library abandons a call after one renewal interval and treats it as failed.
 ///
-/// The cargo feature `contract` has these promises as a suite of tests, `contract::run`, for those who write a store.
+/// The cargo feature `contract` has these promises as a suite of tests, `contract::run`, for authors of a store.
 ///
 /// # Cancel safety
 ///
-/// The library may drop a future before it is ready. The write may then be applied or not, as after an `Err`.
+/// The library may drop a future before it is ready. As after an `Err`, the write may then be applied or not.
 pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// All rows of one consumer and stream, in any order.
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>>;
 
-    /// Makes `take.owner` the holder, if the row is as `take.seen` says (absent, where that is none), with the epoch
-    /// one higher. A new row starts with epoch 1 and counter 1, without a checkpoint. The checkpoint of an old one is
-    /// kept unless the take is to forget it, [`Lease::wanted_by`] is cleared, and parents and creation time are those of the take. Whether the row was
-    /// held or free makes no difference. The answer is the new row.
+    /// Makes `take.owner` the holder and increases the epoch by one, if the row is as `take.seen` says (absent if that
+    /// is none). It makes no difference whether the row was held or free. Returns the new row.
+    ///
+    /// A new row starts with epoch 1 and counter 1, without a checkpoint. An old row keeps its checkpoint unless
+    /// [`Take::forget_checkpoint`] is set. [`Lease::wanted_by`] is cleared; parents and creation time are those of the
+    /// take.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
-    /// Shows that the holder lives, by moving the counter. Changes nothing else. Conditional on owner and epoch.
+    /// Shows that the holder lives: increases the counter and changes nothing else. Conditional on owner and epoch.
     fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write>;
 
-    /// Replaces the checkpoint, whatever it was: the library alone knows the order of a shard. Counts as a renewal. The
-    /// end of a shard also clears [`Lease::wanted_by`]: nobody has a use for it any more. Conditional on owner and epoch.
+    /// Replaces the checkpoint, whatever it was: only the library knows the order of a shard. Counts as a renewal. The
+    /// end of a shard also clears [`Lease::wanted_by`], since no instance needs the shard any more. Conditional on
+    /// owner and epoch.
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write>;
 
-    /// Frees the row: no owner, everything else kept. Conditional on owner and epoch, so later writes of that epoch are
-    /// refused.
+    /// Frees the row: removes the owner and keeps everything else. Conditional on owner and epoch, so later writes of
+    /// that epoch are refused.
     fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write>;
 
     /// Asks the holder to hand the shard over to `by`, through [`Lease::wanted_by`]. Conditional on the row being as
     /// seen.
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write>;
 
-    /// Removes the row: its shard is gone, and nothing depends on it any more. Conditional on the row being as seen.
+    /// Removes the row, because its shard no longer exists and no other row depends on it. Conditional on the row being
+    /// as seen.
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write>;
 }
 

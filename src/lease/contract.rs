@@ -1,8 +1,8 @@
-//! What every [`LeaseStore`] promises, as a suite that any store can run.
+//! The promises of a [`LeaseStore`], as a suite of tests that any store can run.
 //!
-//! For implementers of a store, behind the cargo feature `contract`: make it a dev-dependency's feature and call
-//! [`run`] from a test. It is a test in library's clothing and grows with what the library relies on, so a new minor
-//! version may refuse a store that an older one let pass.
+//! It is for authors of a store, behind the cargo feature `contract`: enable the feature in your dev-dependencies and
+//! call [`run`] from a test. The suite grows with what the library relies on, so a new minor version may fail a store
+//! that passed with an older one.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,14 +28,14 @@ mod writes;
 
 pub use self::lost_answer::LostAnswer;
 
-/// Holds a store to each of its promises, on rows of consumers whose names begin with `contract`. The table may hold
-/// rows of other consumers, but none of an earlier run.
+/// Checks each promise of a store, on rows of consumers whose names begin with `contract`. The table may hold rows of
+/// other consumers, but none of an earlier run.
 ///
-/// Call it on a tokio runtime, best on one with several threads.
+/// Call this on a tokio runtime, preferably one with several threads.
 ///
 /// # Panics
 ///
-/// At the first promise that is broken, and when the store answers with an error.
+/// Panics at the first broken promise, and if the store returns an error.
 pub async fn run(store: Arc<dyn LeaseStore>) {
     takes::the_first_take_makes_the_row(&*store).await;
     takes::a_take_keeps_the_checkpoint_and_replaces_the_rest(&*store).await;
@@ -48,7 +48,7 @@ pub async fn run(store: Arc<dyn LeaseStore>) {
     writes::a_checkpoint_survives_renewals_release_and_take(&*store).await;
     writes::a_checkpoint_is_replaced_whatever_it_was(&*store).await;
     writes::a_release_frees_the_row_and_keeps_everything_else(&*store).await;
-    writes::an_overtaken_owner_changes_nothing(&*store).await;
+    writes::a_fenced_owner_changes_nothing(&*store).await;
     writes::a_write_of_another_owner_or_epoch_is_refused(&*store).await;
     writes::a_write_to_an_absent_row_is_refused_and_makes_none(&*store).await;
     writes::a_late_write_after_the_release_is_refused(&*store).await;
@@ -77,7 +77,7 @@ mod tests {
         lease::{Held, Lease, LeaseKey, Seen, StoreFuture, Take, Write},
     };
 
-    /// A store with a fault: a release forgets the checkpoint.
+    /// A faulty store: a release overwrites the checkpoint.
     #[derive(Debug, Default)]
     struct Forgetful(MemoryLeaseStore);
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_breaks_a_promise_does_not_pass() {
+    async fn a_store_that_breaks_a_promise_fails() {
         let run = std::panic::AssertUnwindSafe(run(Arc::new(Forgetful::default())));
         assert!(run.catch_unwind().await.is_err());
     }

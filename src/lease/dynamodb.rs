@@ -1,4 +1,14 @@
-//! Leases in a table of DynamoDB, which the instances of a consumer share.
+//! Leases in a DynamoDB table, which the instances of a consumer share.
+//!
+//! Read in this order: `write` and `reading` (the calls), `expression` (a conditional write), `row`, `checkpoint` and
+//! `attribute` (the format), `keys`, `counters`, `table` and `client`.
+//!
+//! **Each step is one conditional call,** and its refusal shows the row. The holder's writes are also conditional on
+//! the counter, so a call that was abandoned cannot take effect after a later one. A take stores a random id; after a
+//! lost response, the id tells this take from another instance's.
+//!
+//! **The rows have the attributes of the Kinesis Client Library,** so an application can move from it to this library
+//! and back.
 
 use std::{fmt, sync::Arc};
 
@@ -18,7 +28,7 @@ mod write;
 
 use self::{
     attribute::{OWNER, WANTED_BY, text},
-    client::{Chain, Source},
+    client::{Chain, ClientSource},
     counters::Counters,
     keys::Keys,
     table::Table,
@@ -30,9 +40,9 @@ use crate::{
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
 };
 
-/// Leases in a table of DynamoDB: they outlive the process, and the instances of a consumer share them.
+/// Leases in a DynamoDB table. They outlive the process, and the instances of a consumer share them.
 ///
-/// Clones share one connection and one memory. For the cargo feature `dynamodb`, which is off by default.
+/// Clones share one connection and one cache of counters. Behind the cargo feature `dynamodb`, off by default.
 ///
 /// ```no_run
 /// use kinesis_stream::{DynamoDbLeaseStore, prelude::*};
@@ -49,7 +59,8 @@ use crate::{
 /// # The table
 ///
 /// One table holds the leases of any number of consumers and streams. Its hash key is `leaseKey`, a string; it has no
-/// range key, and this library uses no index. [`create_if_missing`](Self::create_if_missing) creates it, or you do:
+/// range key, and this library uses no index. [`create_if_missing`](Self::create_if_missing) creates it, or you create
+/// it:
 ///
 /// ```text
 /// aws dynamodb create-table --table-name quake-leases --billing-mode PAY_PER_REQUEST \
@@ -57,7 +68,7 @@ use crate::{
 ///     --attribute-definitions AttributeName=leaseKey,AttributeType=S
 /// ```
 ///
-/// No time to live is to be set on it: a row that goes takes its checkpoint along.
+/// Do not set a time to live on it: a row that expires loses its checkpoint.
 ///
 /// # Permissions
 ///
@@ -72,62 +83,64 @@ use crate::{
 /// }
 /// ```
 ///
-/// [`create_if_missing`](Self::create_if_missing) needs `dynamodb:CreateTable` and `dynamodb:DescribeTable` on top,
-/// where the table is missing; while it is there neither is called.
+/// [`create_if_missing`](Self::create_if_missing) also needs `dynamodb:CreateTable` and `dynamodb:DescribeTable` if the
+/// table is missing. If it exists, neither is called.
 ///
 /// # What it costs
 ///
-/// For an instance that holds `s` shards, in a minute, with the default intervals. A row has about 400 bytes. A write of
-/// up to 1 KB is one write unit; a consistent scan is one read unit for each 4 KB of the *whole table*, whoever's rows
-/// those are, so consumers with many shards are better off with tables of their own.
+/// This is for an instance that holds `s` shards, for one minute, with the default intervals. A row has about 400
+/// bytes. A write of up to 1 KB is one write unit. A consistent scan is one read unit for each 4 KB of the *whole
+/// table*, including the rows of other consumers, so give each consumer with many shards a separate table.
 ///
 /// | | write units | read units |
 /// |---|---|---|
 /// | idle | `s` x 60 s / `renew_interval` = 20 `s` | 60 s / `renew_interval` = 20 scans of table / 4 KB, rounded up: 20 for up to 10 rows, 200 for 100, 20,000 for 10,000 |
-/// | busy, with `ack` | at most `s` x 60 s / `checkpoint_interval` = 60 `s`; a checkpoint stands in for a renewal | the same |
-/// | busy, with `commit` | as many as commits that wait for a write, at most one at a time for each shard | the same |
+/// | busy, with `ack` | at most `s` x 60 s / `checkpoint_interval` = 60 `s`; a checkpoint counts as a renewal | the same |
+/// | busy, with `commit` | one for each write that commits wait for, at most one at a time for each shard | the same |
 ///
-/// A take, a release, a request to hand over and a delete are one write each, a take from another owner two. A write that
-/// is refused costs a write as well. A shard whose lease is held costs no other calls, a stream none but its scans: one in
-/// each `renew_interval`, and one more with a listing of the shards that shows something new, when a lease runs out, and
-/// up to two when a shard comes to its end.
+/// A take, a release, a request to hand over and a delete are one write each; a take from another owner is two. A
+/// refused write costs a write as well. A held lease costs no other calls. A stream costs its scans: one in each
+/// `renew_interval`, one more when a listing shows a change of the shards and when a lease expires, and up to two when
+/// a shard ends.
 ///
 /// # Rows
 ///
 /// A row has the attributes of the Kinesis Client Library, the *KCL*, under its names and types: `leaseKey` (S),
 /// `leaseOwner` (S, absent while free), `leaseCounter` (N), `checkpoint` (S), `checkpointSubSequenceNumber` (N),
-/// `ownerSwitchesSinceCheckpoint` (N), `parentShardId` (SS, absent if there are none). Our own are `epoch` (N),
-/// `streamCreated` (N), `wantedBy` (S), `takeId` (S), and at most one of these beside `checkpoint = TRIM_HORIZON`:
+/// `ownerSwitchesSinceCheckpoint` (N), `parentShardId` (SS, absent if there are none). This library adds `epoch` (N),
+/// `streamCreated` (N), `wantedBy` (S), `takeId` (S), and at most one of these next to `checkpoint = TRIM_HORIZON`:
 ///
-/// | attribute | is |
+/// | attribute | meaning |
 /// |---|---|
 /// | `openAtInitialPosition` (BOOL) | no checkpoint: nothing was read |
 /// | `openAtSequenceNumber` (S) | [`Checkpoint::At`] |
 /// | `openAtTimestamp` (N) | [`Checkpoint::Since`] |
 ///
-/// Attributes that this library does not know are kept. Rows whose `entityType` is another than `LEASE` are passed over.
+/// The library keeps attributes that it does not know, and skips rows whose `entityType` is not `LEASE`.
 ///
 /// # From the KCL and back
 ///
-/// By default a key is `consumer/stream/shard`. With [`bare_shard_ids`](Self::bare_shard_ids) it is the shard alone, as in
-/// the table that the KCL makes for an application with one stream. So an application can move to this library on its own
-/// table, and back: stop all of one, start the other. Never run both at once.
+/// By default a key is `consumer/stream/shard`. With [`bare_shard_ids`](Self::bare_shard_ids) it is the shard alone, as
+/// in the table that the KCL makes for an application with one stream. So an application can move to this library on
+/// its existing table, and back: stop all instances of one, then start the other. Never run both at once.
 ///
-/// What the KCL left is gone on from without a loss, with one exception: a checkpoint at sub-sequence 0 looks the same for
-/// a plain record and for the first record inside an aggregated one, and is taken for the first. `TRIM_HORIZON` is the oldest record. `LATEST` and `AT_TIMESTAMP` are
-/// no checkpoint, so the subscription's `initial_position` applies. A place inside an aggregated record is that record
-/// again. The KCL, on its way back, goes on after the checkpoints it knows, and reads from the horizon where it finds one
-/// of our own: it reads records again, and passes none over.
+/// From a checkpoint of the KCL this library continues without losing a record, with one exception: a checkpoint at
+/// sub-sequence 0 looks the same for a plain record and for the first record inside an aggregated one, and counts as
+/// the former. `TRIM_HORIZON` is the oldest record. `LATEST` and `AT_TIMESTAMP` are no checkpoint, so the
+/// subscription's `initial_position` applies. A checkpoint inside an aggregated record starts at that record again.
+///
+/// On the way back, the KCL continues after the checkpoints it knows. Where it finds one of this library's attributes,
+/// it reads from the horizon: it reads records again and skips none.
 ///
 /// # Under the hood
 ///
-/// Every write is one conditional call that shows the row when it is refused. Writes of a holder are conditional on owner,
-/// epoch and the counter that the last answer showed, so one that was given up and arrives late is refused. A take
-/// leaves a random id, so it is known for one's own when its answer was lost, also by two processes with one owner id.
+/// Every write is one conditional call, and a refusal shows the row. The holder's writes are conditional on owner,
+/// epoch and the counter of the last response, so an abandoned write that arrives late is refused. A take stores a
+/// random id, so after a lost response the store recognizes its take, even between two processes with one owner id.
 /// Reads are consistent. No clock of any host is written or compared.
 ///
-/// Throttling and short outages are repeated by the SDK within a call, and by the library beyond. An error names the
-/// table, the row, the operation and what to do about it, and keeps the SDK's as its `source()`.
+/// The SDK retries throttling and short outages within a call, and the library retries beyond that. An error names the
+/// table, the row, the operation and what to do, and keeps the SDK's error as its `source()`.
 #[derive(Clone)]
 #[must_use = "a store does nothing until a broker uses it"]
 pub struct DynamoDbLeaseStore {
@@ -137,80 +150,81 @@ pub struct DynamoDbLeaseStore {
 }
 
 impl DynamoDbLeaseStore {
-    /// Leases in this table, with the SDK's standard chain: environment, profile, web identity, container, instance. The
-    /// chain is gone through at the first call, so this does no I/O.
+    /// Leases in this table, configured by the SDK's standard chain: environment, profile, web identity, container,
+    /// instance. The first call loads the chain, so this does no I/O.
     ///
-    /// An attempt of a call is given a second, and the first pause between attempts is 50 ms at most, since the library
-    /// gives a call up after a `renew_interval`.
+    /// The timeout of one attempt is 1 s, and the first pause between attempts is at most 50 ms, because the library
+    /// abandons a call after a `renew_interval`, 3 s by default.
     ///
     /// # Errors
     ///
     /// [`KinesisError::Invalid`]: the name is not 3 to 255 letters, digits, `_`, `.` and `-`.
     pub fn new(table: impl Into<Arc<str>>) -> Result<Self, KinesisError> {
-        Self::with(table.into(), Source::Chain(Chain::default()))
+        Self::with(table.into(), ClientSource::Chain(Chain::default()))
     }
 
-    /// Leases in this table, with this configuration: its retries and timeouts are respected. Where it has no timeout of
-    /// an attempt, that is a second.
+    /// Leases in this table, with this configuration and its retries and timeouts. If it sets no timeout of an attempt,
+    /// that is 1 s.
     ///
     /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
-    /// apply to it.
+    /// change this configuration.
     ///
     /// # Errors
     ///
-    /// [`KinesisError::Invalid`]: the table's name, as for [`new`](Self::new); or the configuration lacks a region,
-    /// credentials, or something else without which no call can be made.
+    /// [`KinesisError::Invalid`]: the table's name, as for [`new`](Self::new), or the configuration lacks a region,
+    /// credentials or another part that every call needs.
     pub fn from_config(table: impl Into<Arc<str>>, config: SdkConfig) -> Result<Self, KinesisError> {
         config::check(&config, config::DYNAMODB)?;
-        Self::with(table.into(), Source::of(config))
+        Self::with(table.into(), ClientSource::of(config))
     }
 
-    /// Leases in this table, through this client as it is. Give it a timeout of about a second for an attempt: the
-    /// library gives a call up after a `renew_interval`, 3 s by default.
+    /// Leases in this table, through this client. Set its timeout of one attempt to about 1 s: the library abandons a
+    /// call after a `renew_interval`, 3 s by default.
     ///
     /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
-    /// apply to it.
+    /// change this configuration.
     ///
     /// # Errors
     ///
     /// [`KinesisError::Invalid`]: the table's name, as for [`new`](Self::new).
     pub fn from_client(table: impl Into<Arc<str>>, client: Client) -> Result<Self, KinesisError> {
-        Self::with(table.into(), Source::Given(client))
+        Self::with(table.into(), ClientSource::Given(client))
     }
 
-    fn with(table: Arc<str>, source: Source) -> Result<Self, KinesisError> {
+    fn with(table: Arc<str>, source: ClientSource) -> Result<Self, KinesisError> {
         Ok(Self { table: Table::new(table, source)?, keys: Keys::Joined, counters: Arc::default() })
     }
 
     /// Creates the table at the first call if it is missing, billed on demand. Several instances may do so at once.
     ///
-    /// The table takes some seconds to become active. Until then calls fail with an error that says so, which a
-    /// subscription reports as items and repeats. A table that was there and is missing later is not created again.
+    /// The table takes some seconds to become active. Until then calls fail with an error that says so; a subscription
+    /// yields these errors and retries. A table that existed and is missing later is not created again.
     pub fn create_if_missing(mut self) -> Self {
         self.table.create_if_missing = true;
         self
     }
 
-    /// Keys rows by the shard alone, as the KCL does for one stream: for a table that the KCL wrote, or is to read.
+    /// Makes the shard alone the key of a row, as the KCL does for one stream. Use this for a table that the KCL wrote
+    /// or will read.
     ///
-    /// Such a table is for one consumer and one stream. The store refuses every other than the first that uses it;
-    /// other processes it cannot know of.
+    /// Such a table is for one consumer and one stream. The store refuses every consumer and stream other than the
+    /// first that uses it. It cannot see other processes.
     pub fn bare_shard_ids(mut self) -> Self {
         self.keys = Keys::bare();
         self
     }
 
-    /// Another place than AWS itself, as in `http://127.0.0.1:8000`.
+    /// The URL of a server other than AWS, for example `http://127.0.0.1:8000`. Not set by default.
     pub fn endpoint(self, url: impl Into<String>) -> Self {
         self.set(|access| access.endpoint = Some(url.into()))
     }
 
-    /// The region of the table. By default that of the standard chain.
+    /// The region of the table. By default the one that the standard chain finds.
     pub fn region(self, region: impl Into<String>) -> Self {
         self.set(|access| access.region = Some(region.into()))
     }
 
-    /// Fixed credentials that mean nothing, for a local server; also sets the region `us-east-1` unless one is set.
+    /// Fixed fake credentials, for a local server. This also sets the region to `us-east-1` unless one is set.
     pub fn test_credentials(self) -> Self {
         self.set(|access| access.test_credentials = true)
     }

@@ -1,4 +1,4 @@
-//! Leases in this process's memory.
+//! Leases in the memory of this process: the shortest store, and the one that tests use.
 
 use std::{
     collections::BTreeMap,
@@ -11,9 +11,10 @@ use crate::{
     util::mutex::lock,
 };
 
-/// Leases in this process's memory: they end with it, so after a restart a consumer begins where its descriptor says.
+/// Leases in the memory of this process. They end with it, so after a restart a consumer begins at the position that
+/// its descriptor names.
 ///
-/// For tests, for tools that read a stream once, and for services that keep their own positions. Clones share one
+/// For tests, for tools that read a stream once, and for services that keep their positions elsewhere. Clones share one
 /// table, so several brokers of one process can share the shards of a stream.
 ///
 /// ```
@@ -27,10 +28,10 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct MemoryLeaseStore {
-    rows: Arc<Mutex<Rows>>,
+    rows: Arc<Mutex<LeaseMap>>,
 }
 
-type Rows = BTreeMap<LeaseKey, Lease>;
+type LeaseMap = BTreeMap<LeaseKey, Lease>;
 
 impl MemoryLeaseStore {
     /// An empty table.
@@ -39,12 +40,12 @@ impl MemoryLeaseStore {
         Self::default()
     }
 
-    /// One atomic step.
-    fn step<'a, T>(&'a self, step: impl FnOnce(&mut Rows) -> T + Send + 'a) -> StoreFuture<'a, T> {
+    /// Runs one atomic step.
+    fn step<'a, T>(&'a self, step: impl FnOnce(&mut LeaseMap) -> T + Send + 'a) -> StoreFuture<'a, T> {
         Box::pin(async move { Ok(step(&mut lock(&self.rows))) })
     }
 
-    /// Changes a row as its holder, and counts the write; or refuses.
+    /// Changes a row for its holder and increases the counter, or refuses.
     fn write<'a>(&'a self, held: &'a Held, change: impl FnOnce(&mut Lease) + Send + 'a) -> StoreFuture<'a, Write> {
         self.step(move |rows| match rows.get_mut(&held.key) {
             Some(row) if row.owner.as_ref() == Some(&held.owner) && row.epoch == held.epoch => {
@@ -133,7 +134,7 @@ mod tests {
     use crate::lease::contract;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn keeps_the_contract() {
+    async fn the_memory_store_keeps_the_contract() {
         contract::run(Arc::new(MemoryLeaseStore::new())).await;
     }
 

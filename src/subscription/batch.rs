@@ -1,4 +1,8 @@
-//! Records in batches that are settled as one.
+//! Records that are handed out and settled together.
+//!
+//! **An error passes the batch that is being filled,** because it does not have to wait; a fatal error is yielded after
+//! the batch, as the end of the stream is. Records that no handler saw are given back, whatever a drop means for this
+//! subscription.
 
 use std::{
     fmt::{self, Display},
@@ -13,34 +17,34 @@ use crate::{
     state::tracker::Commit,
 };
 
-/// Deliveries that were handed out together, and the duty to settle them. `T` is the payload of each, as with a
+/// Deliveries that were handed out together, and the duty to settle them. `T` is the type of their payloads, as with a
 /// [`Delivery`].
 ///
-/// | call | means |
+/// | call | meaning |
 /// |---|---|
-/// | [`commit().await`](Self::commit) | all are done; come back when the lease store knows it: one write for each shard |
-/// | [`ack()`](Self::ack) | all are done; the next checkpoint tells the store |
-/// | [`commit_first(n).await`](Self::commit_first) | the first `n` are done, the rest comes again |
-/// | [`commit_except(failed).await`](Self::commit_except) | all are done but those that failed, which come again |
-/// | [`nack()`](Self::nack), [`nack_because(reason)`](Self::nack_because) | none is done; all come again |
-/// | drop | for each what dropping a [`Delivery`] means: by default, all come again |
+/// | [`commit().await`](Self::commit) | all are done; returns once the lease store knows, after one write for each shard |
+/// | [`ack()`](Self::ack) | all are done; the next checkpoint tells the lease store |
+/// | [`commit_first(n).await`](Self::commit_first) | the first `n` are done; the rest are redelivered |
+/// | [`commit_except(failed).await`](Self::commit_except) | all are done except the failed ones, which are redelivered |
+/// | [`nack()`](Self::nack), [`nack_because(reason)`](Self::nack_because) | none is done; all are redelivered |
+/// | drop | whatever dropping a [`Delivery`] means, for each of them: by default, all are redelivered |
 ///
-/// It is a collection of deliveries, each of which can be taken out and settled by itself; and any deliveries can be
-/// collected into one:
+/// A batch is a collection of deliveries. Each can be taken out and settled on its own, and any deliveries can be
+/// collected into a batch:
 ///
 /// ```
 /// # use kinesis_stream::{Batch, Delivery};
-/// /// Leaves out what cannot be decoded, and with it what never can be.
+/// /// Leaves out records that cannot be decoded, and acknowledges them: a redelivery would not help.
 /// fn decoded(batch: Batch) -> Batch<String> {
 ///     let decode = |delivery: Delivery| delivery.try_map(|bytes| String::from_utf8(bytes.to_vec()));
 ///     batch.into_iter().filter_map(|delivery| decode(delivery).map_err(|failed| failed.delivery.ack()).ok()).collect()
 /// }
 /// ```
 ///
-/// A record that comes again does so after a pause and after later ones, as with [`Delivery::nack`], in whatever batch is
-/// being filled by then; [`attempt`](Delivery::attempt) tells. Where [`max_attempts`](crate::KinesisStream::max_attempts) is
-/// set, attempts are counted for each record, not for the batch.
-#[must_use = "a batch that is dropped comes again; commit or ack it"]
+/// As with [`Delivery::nack`], a record is redelivered after a pause and after later records, in the batch that is
+/// being filled by then; [`attempt`](Delivery::attempt) counts its deliveries. If
+/// [`max_attempts`](crate::KinesisStream::max_attempts) is set, it applies to each record, not to the batch.
+#[must_use = "a batch that is dropped is redelivered; commit or ack it"]
 pub struct Batch<T = Bytes> {
     pub(super) deliveries: Vec<Delivery<T>>,
 }
@@ -52,57 +56,58 @@ impl<T> Batch<T> {
         self.deliveries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no deliveries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.deliveries.is_empty()
     }
 
-    /// The deliveries, those of each shard in its order.
+    /// The deliveries, those of each shard in their order.
     pub fn deliveries(&self) -> &[Delivery<T>] {
         &self.deliveries
     }
 
-    /// The deliveries, one after the other.
+    /// The deliveries, one after another.
     pub fn iter(&self) -> slice::Iter<'_, Delivery<T>> {
         self.deliveries.iter()
     }
 
-    /// The payloads, one after the other.
+    /// The payloads, one after another.
     pub fn payloads(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.iter().map(Delivery::payload)
     }
 
-    /// Turns every payload into something else, as [`Delivery::map`].
+    /// Maps every payload, as [`Delivery::map`] does.
     pub fn map<U>(self, mut map: impl FnMut(T) -> U) -> Batch<U> {
         self.into_iter().map(|delivery| delivery.map(&mut map)).collect()
     }
 
-    /// Leaves the first `n` here and gives the rest, none if there are no more than `n`.
+    /// Keeps the first `n` here and returns the rest, which is empty if there are no more than `n`.
     pub fn split_off(&mut self, n: usize) -> Self {
         let n = n.min(self.len());
         Self { deliveries: self.deliveries.split_off(n) }
     }
 
-    /// Settles all, with one checkpoint write for each shard, and waits until the lease store holds them or until it is
-    /// clear that it will not now: see [`commit_all`].
+    /// Settles all, with one checkpoint write for each shard. Returns once the lease store holds the checkpoints, or
+    /// once it is clear that it will not hold them now: see [`commit_all`].
     ///
     /// # Errors
     ///
-    /// As [`Delivery::commit`], for the first shard whose write keeps failing. All stay settled, and writing goes on.
+    /// As [`Delivery::commit`], for the first shard whose write keeps failing. All records stay settled, and the
+    /// library keeps writing.
     ///
     /// # Cancel safety
     ///
-    /// Once it was polled, all are settled and their checkpoints will be written. A future that was never polled drops
-    /// the batch.
+    /// Once this was polled, all are settled and their checkpoints will be written. A future that was never polled
+    /// drops the batch.
     pub async fn commit(self) -> Result<Commit, KinesisError> {
         commit_all(self.deliveries).await
     }
 
-    /// Settles the first `n`, as [`commit`](Self::commit), and gives the rest back, as [`nack`](Self::nack). What a sink
-    /// gives that writes in order and stops where it fails.
+    /// Settles the first `n`, as [`commit`](Self::commit) does, and gives the rest back, as [`nack`](Self::nack) does.
+    /// Use this when your sink writes in order and stops at the first failure.
     ///
-    /// The commit is that of the first `n`: nothing of this batch holds their checkpoints back.
+    /// The result is the commit of the first `n`: no other record of this batch holds their checkpoints back.
     ///
     /// # Errors
     ///
@@ -110,24 +115,25 @@ impl<T> Batch<T> {
     ///
     /// # Cancel safety
     ///
-    /// As [`commit`](Self::commit); the rest is given back with the first poll.
+    /// As [`commit`](Self::commit). The first poll gives the rest back.
     pub async fn commit_first(mut self, n: usize) -> Result<Commit, KinesisError> {
         self.split_off(n).nack();
         self.commit().await
     }
 
-    /// Gives those back that `failed` names by their place in the batch and by themselves, as [`nack`](Self::nack), and
-    /// settles all others, as [`commit`](Self::commit). What a sink gives that answers for each record.
+    /// Gives back the deliveries for which `failed` returns true, as [`nack`](Self::nack) does, and settles all others,
+    /// as [`commit`](Self::commit) does. `failed` gets the index of a delivery in the batch, and the delivery. Use this
+    /// when your sink returns a result for each record.
     ///
-    /// A failed record holds the checkpoint of its shard back until it is settled. Where one came before others of
-    /// its shard, the commit is therefore [`Commit::Deferred`].
+    /// A failed record holds the checkpoint of its shard back until it is settled. If it precedes other records of its
+    /// shard, the result is therefore [`Commit::Deferred`].
     ///
     /// ```
     /// # use kinesis_stream::{Batch, KinesisError};
     /// # async fn send(rows: Vec<&[u8]>) -> Vec<Result<(), String>> { Vec::new() }
     /// async fn store(batch: Batch) -> Result<(), KinesisError> {
-    ///     let answers = send(batch.payloads().map(|payload| payload.as_ref()).collect()).await;
-    ///     batch.commit_except(|place, _| answers[place].is_err()).await?;
+    ///     let results = send(batch.payloads().map(|payload| payload.as_ref()).collect()).await;
+    ///     batch.commit_except(|index, _| results[index].is_err()).await?;
     ///     Ok(())
     /// }
     /// ```
@@ -138,14 +144,14 @@ impl<T> Batch<T> {
     ///
     /// # Cancel safety
     ///
-    /// As [`commit`](Self::commit); `failed` is asked and the failed ones are given back with the first poll.
+    /// As [`commit`](Self::commit). The first poll calls `failed` and gives the failed deliveries back.
     pub async fn commit_except(
         self,
         mut failed: impl FnMut(usize, &Delivery<T>) -> bool,
     ) -> Result<Commit, KinesisError> {
         let mut done = Vec::with_capacity(self.len());
-        for (place, delivery) in self.into_iter().enumerate() {
-            if failed(place, &delivery) {
+        for (index, delivery) in self.into_iter().enumerate() {
+            if failed(index, &delivery) {
                 delivery.nack();
             } else {
                 done.push(delivery);
@@ -154,17 +160,17 @@ impl<T> Batch<T> {
         commit_all(done).await
     }
 
-    /// Settles all without waiting, as [`Delivery::ack`].
+    /// Settles all without waiting, as [`Delivery::ack`] does.
     pub fn ack(self) {
         ack_all(self.deliveries);
     }
 
-    /// Gives all back, as [`Delivery::nack`].
+    /// Gives all back, as [`Delivery::nack`] does.
     pub fn nack(self) {
         self.into_iter().for_each(Delivery::nack);
     }
 
-    /// Gives all back with one reason, as [`Delivery::nack_because`].
+    /// Gives all back for one reason, as [`Delivery::nack_because`] does.
     pub fn nack_because(self, reason: impl Display) {
         let reason = reason.to_string();
         self.into_iter().for_each(|delivery| delivery.nack_because(&reason));

@@ -1,37 +1,43 @@
-//! Which batch a record goes into, and when that one is done: pure, with the time passed in.
+//! Which batch a record goes into, and when a batch is done. Bookkeeping only: it reads the clock and waits for
+//! nothing.
+//!
+//! **Batches by shard are filled in parallel,** each with a deadline. Closing a batch whenever the shard changes would
+//! make one batch of each small page of many quiet shards. A batch that is due goes out before one that is full, so a
+//! busy shard keeps no quiet one waiting.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{delivery::Delivery, subscription::batch::Batch};
+use super::batch::Batch;
+use crate::delivery::Delivery;
 
 /// Whether a batch may hold records of several shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grouping {
     Mixed,
-    /// Records of one shard and one opening of it, and so of one lease.
+    /// Records of one shard and one generation of it, so all under one lease.
     ByShard,
 }
 
-/// A batch that is being filled; it holds at least one record.
+/// A batch that is being filled. It holds at least one record.
 #[derive(Debug)]
-struct Open {
+struct OpenBatch {
     since: Instant,
     batch: Batch,
 }
 
-/// The batches that are being filled: one, or one a shard.
+/// The batches that are being filled: one, or one for each shard.
 #[derive(Debug)]
 pub(super) struct BatchBuilder {
     pub(super) size: usize,
     pub(super) max_wait: Duration,
     grouping: Grouping,
-    /// In the order of their first records, and so in the order in which they are due.
-    open: Vec<Open>,
-    /// Where the last record went.
+    /// In the order of their first records, so also in the order in which they are due.
+    open: Vec<OpenBatch>,
+    /// The index of the batch that got the last record.
     last: usize,
-    /// These take no more, whatever their time.
+    /// Batches that are done, in the order in which they were.
     closed: VecDeque<Batch>,
 }
 
@@ -40,16 +46,16 @@ impl BatchBuilder {
         Self { size, max_wait, grouping, open: Vec::new(), last: 0, closed: VecDeque::new() }
     }
 
-    /// Takes a record in.
+    /// Adds a record.
     pub(super) fn add(&mut self, delivery: Delivery) {
         let mut place = self.place(&delivery);
-        // What an earlier opening of the shard delivered is not mixed with it, and goes out before it.
-        if let Some(at) = place.filter(|at| !self.is_of_opening(*at, &delivery)) {
+        // Records of an earlier generation of the shard go out first, in a batch without this one.
+        if let Some(at) = place.filter(|at| !self.shares_generation(*at, &delivery)) {
             self.close(at);
             place = None;
         }
         let at = place.unwrap_or_else(|| {
-            self.open.push(Open { since: Instant::now(), batch: Batch::default() });
+            self.open.push(OpenBatch { since: Instant::now(), batch: Batch::default() });
             self.open.len() - 1
         });
         let deliveries = &mut self.open[at].batch.deliveries;
@@ -60,7 +66,7 @@ impl BatchBuilder {
         }
     }
 
-    /// A batch that takes no more, if there is one; those whose time has come go before it.
+    /// A full batch, if there is one. If an unfinished batch is due by then, it goes first.
     pub(super) fn take_closed(&mut self) -> Option<Batch> {
         if self.closed.is_empty() {
             return None;
@@ -69,25 +75,25 @@ impl BatchBuilder {
         if due { self.take_first() } else { self.closed.pop_front() }
     }
 
-    /// When the first of those that are being filled is done. None if there is none, or if it waits for ever.
+    /// When the first unfinished batch is due. None if there is no such batch, or if it waits without a limit.
     pub(super) fn due(&self) -> Option<Instant> {
         self.open.first()?.since.checked_add(self.max_wait)
     }
 
-    /// The first of those that are being filled.
+    /// The first unfinished batch.
     pub(super) fn take_first(&mut self) -> Option<Batch> {
         (!self.open.is_empty()).then(|| self.open.remove(0).batch)
     }
 
-    /// Gives back what nobody has seen.
+    /// Gives back all records: no handler has seen them.
     pub(super) fn give_back(&mut self) {
         let open = self.open.drain(..).map(|open| open.batch);
         self.closed.drain(..).chain(open).flatten().for_each(Delivery::put_back);
     }
 
-    /// Which batch takes the record. Records come in runs of one shard, so the last one is the likeliest.
+    /// The index of the batch for this record. Records come in runs of one shard, so it tries the last one first.
     fn place(&self, delivery: &Delivery) -> Option<usize> {
-        let takes = |open: &Open| match self.grouping {
+        let takes = |open: &OpenBatch| match self.grouping {
             Grouping::Mixed => true,
             Grouping::ByShard => open.batch.deliveries.first().is_some_and(|first| first.shares_shard(delivery)),
         };
@@ -95,7 +101,7 @@ impl BatchBuilder {
         last.or_else(|| self.open.iter().position(takes))
     }
 
-    fn is_of_opening(&self, at: usize, delivery: &Delivery) -> bool {
+    fn shares_generation(&self, at: usize, delivery: &Delivery) -> bool {
         let first = self.open[at].batch.deliveries.first();
         self.grouping == Grouping::Mixed || first.is_some_and(|first| first.shares_opening(delivery))
     }

@@ -1,4 +1,8 @@
 //! Parallel work that keeps the order of each partition key.
+//!
+//! [`BufferBy`] polls its source, runs the futures and tells `key_queues` how each one ended. `key_queues` decides
+//! which delivery may start next. What becomes of a record after its future ended arrives through its
+//! [`SettlementState`]: see `state/settlement.rs`.
 
 use std::{
     fmt,
@@ -14,25 +18,26 @@ use futures::{
     stream::{FusedStream, FuturesUnordered},
 };
 
+use super::key_queues::{KeyQueues, WorkEnd};
 use crate::{
     delivery::Delivery,
     state::settlement::{Outcome, SettlementState, Watch},
-    subscription::key_queues::{End, KeyQueues},
 };
 
-/// Deliveries that may wait behind others unless [`BufferBy::max_waiting`] says otherwise: a page of the default
-/// `read_limit`, so that while one key is busy the others of its page are found.
+/// How many deliveries may wait behind others by default: a page of the default `read_limit`, so that the other keys of
+/// a page are found while one key is busy.
 const MAX_WAITING: usize = 1_000;
 
-/// What streams of deliveries can do beyond the combinators of [`futures`]: work on many at once, and on those of one partition
-/// key one after the other. In the [`prelude`](crate::prelude).
+/// Adds to streams of deliveries what the combinators of [`futures`] lack: work on many deliveries at once, and on
+/// those of one partition key one after another. In the [`prelude`](crate::prelude).
 ///
-/// It is there for every stream of `Result<Delivery<T>, E>`: a [`Subscription`](crate::Subscription), a
+/// Every stream of `Result<Delivery<T>, E>` has it: a [`Subscription`](crate::Subscription), a
 /// [`Tolerant`](crate::Tolerant) one, and what `map_ok`, `err_into` and others make of them.
 pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized {
-    /// Runs up to `n` futures at once, at most one for each partition key, and yields their results as they come.
+    /// Runs up to `n` futures at once, at most one for each partition key, and yields their results as they finish.
     ///
-    /// It is `try_buffer_unordered` with the order of each key kept. (AWS Lambda calls this its parallelization factor.)
+    /// It is `try_buffer_unordered` that keeps the order of each key. (AWS Lambda calls this its parallelization
+    /// factor.)
     ///
     /// ```
     /// use kinesis_stream::prelude::*;
@@ -42,7 +47,7 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
     ///     bookings
     ///         .tolerant()
     ///         .buffer_by_key(32, async |delivery| {
-    ///             // Never two of one account at a time, and each account's in the order in which they were put.
+    ///             // One booking of an account at a time, in the order in which they were put.
     ///             balance(delivery.partition_key(), delivery.payload()).await?;
     ///             delivery.commit().await
     ///         })
@@ -51,72 +56,77 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
     /// }
     /// ```
     ///
-    /// - **An item** is what a future came to, as soon as it is done, so items of different keys come in any order; or an
-    ///   error of the stream before, passed on at once. Neither ends the stream.
-    /// - **The end** comes when the stream before has ended and all futures are done.
+    /// - **It yields** the result of each future as soon as it finishes, so results of different keys come in any
+    ///   order. It also yields each error of the source, at once. Neither kind of error ends the stream.
+    /// - **It ends** once the source has ended and all futures have finished.
     ///
     /// # Order
     ///
-    /// `f` is called for the deliveries of a key in the order in which they come, and for the next one only after the future
-    /// of the one before is done.
+    /// `f` is called for the deliveries of a key in the order in which they arrive, and for each one only after the
+    /// future of the one before has finished.
     ///
-    /// A delivery that was *given back* by then (nacked, or dropped where that means the same) holds its key: later
-    /// ones of the key wait until it has come again and its future is done without giving it back. Other keys
-    /// go on. So a record that fails for ever holds its key for ever, and in the end, through
-    /// [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard, unless
-    /// [`max_attempts`](crate::KinesisStream::max_attempts) is set: its key goes on once its
-    /// [dead letter](crate::KinesisStream::dead_letter) is written, or after the item
-    /// [`AttemptsSpent`](crate::KinesisError::AttemptsSpent). Or look at [`Delivery::attempt`], before or in `f`, to
-    /// put it aside. Where it is settled does not matter.
+    /// A delivery that its future *gave back* (nacked it, or dropped it where that means the same) blocks its key:
+    /// later deliveries of the key wait until it was redelivered and its next future finished without giving it back.
+    /// Other keys continue. It does not matter where the record is settled. So a record that always fails blocks its
+    /// key, and in the end, through [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard. Two things
+    /// prevent that:
     ///
-    /// A delivery that outlives its future unsettled, as its result or in another task, holds nothing: the order is then
-    /// that of the futures. If it is given back later, it comes again after the ones that were begun meanwhile.
+    /// - Set [`max_attempts`](crate::KinesisStream::max_attempts). The key continues once the
+    ///   [dead letter](crate::KinesisStream::dead_letter) is written, or once the stream has yielded
+    ///   [`AttemptsSpent`](crate::KinesisError::AttemptsSpent).
+    /// - Look at [`Delivery::attempt`], before or in `f`, and put the record aside yourself.
     ///
-    /// A key is the same key wherever it comes from: in another shard, after a split or merge or because of explicit hash
-    /// keys, and in another stream merged into this one. A record without a partition key has no order, and waits for none.
+    /// A delivery that outlives its future unsettled, in the result or in another task, blocks nothing: the order is
+    /// then that of the futures. If it is given back later, it is redelivered after those that started meanwhile.
     ///
-    /// # What may wait
+    /// A key is the same key wherever it comes from: another shard, after a split or merge or through explicit hash
+    /// keys, and another stream that is merged into this one. A record without a partition key has no order and waits
+    /// for none.
     ///
-    /// - The stream before is polled only while fewer than `n` futures run and fewer than
+    /// # How many may wait
+    ///
+    /// - The source is polled only while fewer than `n` futures run and fewer than
     ///   [`max_waiting`](BufferBy::max_waiting) deliveries wait behind them, 1,000 by default. At that bound reading
-    ///   slows down; running futures go on.
-    /// - Deliveries that wait behind one that was given back are not counted, for two reasons: that one can come
-    ///   again only if the stream is polled, and other keys are to go on. They are unsettled, so `max_in_flight` of their shard
-    ///   bounds them: set it with this in mind.
+    ///   slows down and running futures continue.
+    /// - Deliveries that wait behind one that was given back do not count, for two reasons: that one can be redelivered
+    ///   only if the source is polled, and other keys have to make progress. They are unsettled, so the `max_in_flight`
+    ///   of their shard bounds them: choose it with this in mind.
     ///
     /// # When a shard is lost
     ///
-    /// What waits here when its lease is lost, or the opening of its shard is over, is dropped without a call of `f`: it is
-    /// delivered again by whoever has the shard next. When the subscription closes, what waits behind running futures
-    /// is still worked on, within the drain time. What waits behind a record that was given back is not: it comes again with
-    /// it, in order, after the next start.
+    /// If the lease of a shard is lost, or its reading starts over, deliveries of it that wait here are dropped and `f`
+    /// is not called for them: the instance that reads the shard next delivers them again. When the subscription
+    /// closes, `f` is still called for deliveries that wait behind running futures, within the drain time. It is not
+    /// called for those that wait behind a record that was given back: they are redelivered with it, in order, after
+    /// the next start.
     ///
     /// # Cost
     ///
-    /// About a microsecond for each delivery, whatever the number of keys. Nothing is spawned: futures run in the task that
-    /// polls the stream. `n` of 0 counts as 1.
+    /// About a microsecond for each delivery, for any number of keys. Nothing is spawned: the futures run in the task
+    /// that polls the stream. An `n` of 0 counts as 1.
     ///
     /// # Cancel safety
     ///
-    /// `next` is cancel safe. Dropping the stream drops the running futures, with what that means for the deliveries in them,
-    /// and gives back what waits, also under [`OnDrop::Ack`](crate::OnDrop::Ack). For these that was no attempt, since `f` was
-    /// not called.
+    /// `next` is cancel safe. Dropping the stream drops the running futures, with the usual effect on the deliveries in
+    /// them. It gives waiting deliveries back, also under [`OnDrop::Ack`](crate::OnDrop::Ack). `f` was not called for
+    /// these, so they keep the attempts they had.
     ///
     /// # Panics
     ///
-    /// If a future or `f` panics, so does polling this. It is not to be polled after that.
+    /// If `f` or a future panics, polling panics too. Do not poll the stream after that.
     fn buffer_by_key<R, F, Fut>(self, n: usize, f: F) -> BufferBy<Self, T, F, Fut>
     where
         F: FnMut(Delivery<T>) -> Fut,
         Fut: Future<Output = Result<R, E>>,
     {
-        BufferBy::new(self, KeySource::Key, n, f)
+        BufferBy::new(self, QueueBy::PartitionKey, n, f)
     }
 
-    /// Runs up to `n` futures at once, at most one for each shard, and yields their results as they come: as
-    /// [`buffer_by_key`](Self::buffer_by_key) in all else, with the shard in place of the key.
+    /// Runs up to `n` futures at once, at most one for each shard, and yields their results as they finish. In all else
+    /// it is [`buffer_by_key`](Self::buffer_by_key), with the shard in place of the key.
     ///
-    /// This keeps the whole order of each shard. Children of a split or merge begin when all from their parents is settled.
+    /// This keeps the whole order of each shard. The children of a split or merge begin once all records of their
+    /// parents are settled.
     ///
     /// ```
     /// use kinesis_stream::prelude::*;
@@ -139,44 +149,45 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
         F: FnMut(Delivery<T>) -> Fut,
         Fut: Future<Output = Result<R, E>>,
     {
-        BufferBy::new(self, KeySource::Shard, n, f)
+        BufferBy::new(self, QueueBy::Shard, n, f)
     }
 }
 
 impl<S, T, E> DeliveryStreamExt<T, E> for S where S: Stream<Item = Result<Delivery<T>, E>> {}
 
-/// What deliveries have in common that are worked on one after the other.
+/// What decides which queue a delivery belongs to.
 #[derive(Clone, Copy, Debug)]
-enum KeySource {
-    Key,
+enum QueueBy {
+    PartitionKey,
     Shard,
 }
 
 /// The results of parallel work on deliveries, made by [`buffer_by_key`](DeliveryStreamExt::buffer_by_key) and
 /// [`buffer_by_shard`](DeliveryStreamExt::buffer_by_shard).
 ///
-/// It is `Unpin` whatever the futures are, fused, and `Send` if all that is in it is.
+/// It is fused, `Unpin` for any futures, and `Send` if the source, `f` and the futures are.
 #[must_use = "streams do nothing unless polled"]
 pub struct BufferBy<S, T, F, Fut: Future> {
-    /// Before all others, so that it is dropped first: what its deliveries' drops mean depends on whether it is there.
+    /// The first field, so it is dropped first: what dropping a delivery means depends on whether its source still
+    /// lives.
     source: Pin<Box<S>>,
     ended: bool,
     f: F,
-    /// Each with what is kept of its delivery; nothing where that has no key.
+    /// Each future with the settlement of its delivery; none for a delivery without a key.
     running: FuturesUnordered<Join<Fut, Ready<Option<Arc<SettlementState>>>>>,
     queues: KeyQueues<Delivery<T>>,
     watch: Watch,
-    queue: KeySource,
+    queue_by: QueueBy,
     hasher: RandomState,
     n: usize,
     max_waiting: usize,
 }
 
-/// What is pinned is on the heap.
+/// The pinned parts are on the heap.
 impl<S, T, F, Fut: Future> Unpin for BufferBy<S, T, F, Fut> {}
 
 impl<S, T, F, Fut: Future> BufferBy<S, T, F, Fut> {
-    fn new(source: S, queue: KeySource, n: usize, f: F) -> Self {
+    fn new(source: S, queue_by: QueueBy, n: usize, f: F) -> Self {
         Self {
             source: Box::pin(source),
             ended: false,
@@ -184,24 +195,25 @@ impl<S, T, F, Fut: Future> BufferBy<S, T, F, Fut> {
             running: FuturesUnordered::new(),
             queues: KeyQueues::new(),
             watch: Watch::default(),
-            queue,
+            queue_by,
             hasher: RandomState::new(),
             n: n.max(1),
             max_waiting: MAX_WAITING,
         }
     }
 
-    /// How many deliveries may wait for their key, 1,000 by default; 0 counts as 1. At this bound the stream before is not
-    /// polled. Those that wait behind a record that was given back do not count.
+    /// How many deliveries may wait for their key: 1,000 by default, a page of the default
+    /// [`read_limit`](crate::KinesisStream::read_limit); 0 counts as 1. At this bound the source is not polled.
+    /// Deliveries that wait behind a record that was given back do not count.
     ///
-    /// More of them finds more work for the others while some keys are much more frequent than others; each is a record in
-    /// memory.
+    /// Raise it if some keys are much more frequent than others: more waiting deliveries mean that more other keys are
+    /// found. Each one is a record in memory.
     pub fn max_waiting(mut self, max: usize) -> Self {
         self.max_waiting = max.max(1);
         self
     }
 
-    /// The stream before, for its handles.
+    /// The source, for its handles.
     pub fn get_ref(&self) -> &S {
         &self.source
     }
@@ -213,16 +225,16 @@ where
     F: FnMut(Delivery<T>) -> Fut,
     Fut: Future<Output = Result<R, E>>,
 {
-    /// Lets go of queues that wait for a record which came to its end elsewhere.
-    fn hear(&mut self, cx: &mut Context<'_>) {
+    /// Unblocks the queues that wait for a record which was settled or lost elsewhere.
+    fn apply_settlements(&mut self, cx: &mut Context<'_>) {
         if self.queues.is_awaiting() {
             self.watch.register(cx.waker());
         }
-        for mark in self.watch.take() {
-            if mark.outcome() == Outcome::Settled {
-                self.queues.settled(mark.queue, mark.key_of_record);
+        for settlement in self.watch.take() {
+            if settlement.outcome() == Outcome::Settled {
+                self.queues.settled(settlement.queue, settlement.key_of_record);
             } else {
-                give_back(self.queues.lost(mark.queue, mark.key_of_record));
+                give_back(self.queues.lost(settlement.queue, settlement.key_of_record));
             }
         }
     }
@@ -235,14 +247,14 @@ where
                 self.start(Some(queue), delivery);
             } else {
                 delivery.put_back();
-                give_back(self.queues.done(queue, End::Free));
+                give_back(self.queues.done(queue, WorkEnd::Free));
             }
         }
     }
 
     fn start(&mut self, queue: Option<u64>, mut delivery: Delivery<T>) {
-        let mark = queue.map(|queue| delivery.settlement(&self.watch, queue));
-        self.running.push(future::join((self.f)(delivery), future::ready(mark)));
+        let settlement = queue.map(|queue| delivery.settlement(&self.watch, queue));
+        self.running.push(future::join((self.f)(delivery), future::ready(settlement)));
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Delivery<T>, E>>> {
@@ -252,31 +264,33 @@ where
         self.source.as_mut().poll_next(cx)
     }
 
-    fn take_in(&mut self, delivery: Delivery<T>) {
-        let queue = match self.queue {
-            KeySource::Key => delivery.partition_key().map(|key| self.hasher.hash_one(key)),
-            KeySource::Shard => Some(self.hasher.hash_one((delivery.stream(), delivery.shard()))),
+    /// Starts a delivery if its queue is free, else queues it.
+    fn accept(&mut self, delivery: Delivery<T>) {
+        let queue = match self.queue_by {
+            QueueBy::PartitionKey => delivery.partition_key().map(|key| self.hasher.hash_one(key)),
+            QueueBy::Shard => Some(self.hasher.hash_one((delivery.stream(), delivery.shard()))),
         };
-        let Some(id) = queue else { return self.start(None, delivery) };
-        let (key_of_record, again) = (delivery.key_of_record(), delivery.comes_again());
-        if let Some(delivery) = self.queues.arrive(id, key_of_record, again, delivery) {
-            self.start(Some(id), delivery);
+        let Some(queue) = queue else { return self.start(None, delivery) };
+        let (record, again) = (delivery.key_of_record(), delivery.comes_again());
+        if let Some(delivery) = self.queues.arrive(queue, record, again, delivery) {
+            self.start(Some(queue), delivery);
         }
     }
 
-    /// The future of a delivery is done and dropped.
-    fn finish(&mut self, mark: &SettlementState) {
-        let end = match mark.outcome() {
-            Outcome::Out | Outcome::Settled => End::Free,
-            Outcome::Again if self.ended => End::Free,
-            Outcome::Back | Outcome::Again if !self.ended => End::Back(mark.key_of_record),
-            Outcome::Back | Outcome::Again | Outcome::Lost => End::Lost(mark.key_of_record),
+    /// The future of a delivery has finished and was dropped.
+    fn finish(&mut self, settlement: &SettlementState) {
+        let record = settlement.key_of_record;
+        let end = match settlement.outcome() {
+            Outcome::Out | Outcome::Settled => WorkEnd::Free,
+            Outcome::Again if self.ended => WorkEnd::Free,
+            Outcome::Back | Outcome::Again if !self.ended => WorkEnd::Back(record),
+            Outcome::Back | Outcome::Again | Outcome::Lost => WorkEnd::Lost(record),
         };
-        give_back(self.queues.done(mark.queue, end));
+        give_back(self.queues.done(settlement.queue, end));
     }
 }
 
-/// Gives back what was not begun and is not to be, whatever dropping it would mean.
+/// Gives back deliveries for which `f` will not be called, whatever dropping them would mean.
 fn give_back<T>(deliveries: impl IntoIterator<Item = Delivery<T>>) {
     deliveries.into_iter().for_each(Delivery::put_back);
 }
@@ -291,11 +305,11 @@ where
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        this.hear(cx);
+        this.apply_settlements(cx);
         loop {
             this.start_ready();
             match this.poll_source(cx) {
-                Poll::Ready(Some(Ok(delivery))) => this.take_in(delivery),
+                Poll::Ready(Some(Ok(delivery))) => this.accept(delivery),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => {
                     this.ended = true;
@@ -305,9 +319,9 @@ where
             }
         }
         match this.running.poll_next_unpin(cx) {
-            Poll::Ready(Some((result, mark))) => {
-                if let Some(mark) = mark {
-                    this.finish(&mark);
+            Poll::Ready(Some((result, settlement))) => {
+                if let Some(settlement) = settlement {
+                    this.finish(&settlement);
                 }
                 Poll::Ready(Some(result))
             }
@@ -316,9 +330,9 @@ where
         }
     }
 
-    /// At least what runs; what waits may turn out to be for others.
+    /// At least the running futures. Waiting deliveries may still be dropped without a result.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let here = self.running.len() + self.queues.standing();
+        let here = self.running.len() + self.queues.len();
         let (_, most) = if self.ended { (0, Some(0)) } else { self.source.size_hint() };
         (self.running.len(), most.and_then(|most| most.checked_add(here)))
     }
@@ -345,9 +359,9 @@ impl<S: fmt::Debug, T, F, Fut: Future> fmt::Debug for BufferBy<S, T, F, Fut> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BufferBy")
             .field("source", &self.source)
-            .field("queue", &self.queue)
+            .field("queue_by", &self.queue_by)
             .field("running", &self.running.len())
-            .field("waiting", &self.queues.standing())
+            .field("waiting", &self.queues.len())
             .finish_non_exhaustive()
     }
 }

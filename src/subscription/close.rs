@@ -1,10 +1,10 @@
-//! Closing a subscription in good order.
+//! The handle that closes a subscription in order.
 
 use std::{fmt, sync::Arc};
 
 use crate::state::{context::SubscriptionContext, lifecycle::CloseReport};
 
-/// Closes a subscription from inside its pipeline, or from anywhere. Cheap to clone.
+/// Closes a subscription from inside its pipeline or from any other place. Cheap to clone.
 ///
 /// ```no_run
 /// # use kinesis_stream::prelude::*;
@@ -30,16 +30,17 @@ impl Closer {
         Self { context }
     }
 
-    /// Stops reading and ends the stream, waits for what is in flight, writes the checkpoints, releases the leases: in
-    /// this order, and at most [`drain_timeout`](crate::KinesisStream::drain_timeout) for what is in flight. Reports what
-    /// stayed open. Of several calls the first one begins; all get the report.
+    /// Closes the subscription, in this order: it stops reading and ends the stream, waits at most
+    /// [`drain_timeout`](crate::KinesisStream::drain_timeout) for deliveries in flight, writes the checkpoints and
+    /// releases the leases. The report names what stayed open. The first of several calls starts this; all of them get
+    /// the report.
     ///
-    /// Records that were read and not yet handed out, or that wait to be delivered again or to be written as dead letters,
-    /// are left for the next subscription.
+    /// The next subscription delivers the records that were read but not handed out, and those that wait for a
+    /// redelivery or for their dead letter.
     ///
     /// # Cancel safety
     ///
-    /// Closing goes on by itself once this was polled; the report is lost, and another call gets it.
+    /// Once this was polled, closing continues without it. A dropped future loses the report; another call gets it.
     pub async fn close(&self) -> CloseReport {
         self.context.wind_down(self.context.settings.drain_timeout);
         let report = self.context.lifecycle.over().await;

@@ -1,4 +1,6 @@
-//! The descriptor of a subscription: which stream to read, from where, and how.
+//! The descriptor of a subscription: which stream to read, from which position, and how.
+//!
+//! The setters are the reference of all settings. Each says its unit, default, reason and limits; `checked` holds them.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -12,12 +14,22 @@ use crate::{
     util::clock,
 };
 
-/// A shard iterator lives five minutes; an idle shard that is read less often than this would lose its own.
+/// The longest pause between two reads of an idle shard: a shard iterator expires after five minutes.
 const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
 
-/// A stream to subscribe to, and how to read it. A `&str` is one with every setting at its default.
+/// A stream to subscribe to, and how to read it. A `&str` converts to one with every setting at its default.
 ///
-/// Settings are checked when the descriptor is used, before anything is sent.
+/// `subscribe` checks all settings before it sends anything. A setting outside of its limits is a
+/// [`KinesisError::Invalid`](crate::KinesisError::Invalid) that names the setting, the limit and the value.
+///
+/// | topic | settings |
+/// |---|---|
+/// | where to begin | [`initial_position`](Self::initial_position), [`start_at`](Self::start_at), [`create_if_missing`](Self::create_if_missing) |
+/// | where to end | [`stop_at_tip`](Self::stop_at_tip), [`drain_timeout`](Self::drain_timeout) |
+/// | failures of a record | [`on_drop`](Self::on_drop), [`retry_backoff`](Self::retry_backoff), [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter) |
+/// | latency and reads | [`poll_interval`](Self::poll_interval), [`read_limit`](Self::read_limit), [`reads_per_second`](Self::reads_per_second) |
+/// | memory | [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes) |
+/// | leases | [`checkpoint_interval`](Self::checkpoint_interval), [`renew_interval`](Self::renew_interval), [`lease_ttl`](Self::lease_ttl), [`list_interval`](Self::list_interval), [`max_leases`](Self::max_leases) |
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,70 +50,83 @@ pub struct KinesisStream {
 }
 
 impl KinesisStream {
-    /// The stream of this name: 1 to 128 characters out of letters, digits, `_`, `.` and `-`.
+    /// The stream with this name: 1 to 128 characters, each a letter, a digit, `_`, `.` or `-`.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), settings: Settings::default() }
     }
 
-    /// Replays at every start: begins here whatever was read before, on the shards with which the subscription opens.
+    /// Starts every time at this position, whatever was read before, on the shards with which the subscription opens.
+    /// Not set by default. Most services want [`initial_position`](Self::initial_position) instead.
     ///
-    /// With [`horizon`](KinesisPosition::horizon) or [`timestamp`](KinesisPosition::timestamp), shards that were read to
-    /// their end are read again, parents before children. With [`sequence`](KinesisPosition::sequence) the other shards
-    /// go on from their checkpoints. The first record that is settled replaces the old checkpoint. Most services want
-    /// [`initial_position`](Self::initial_position) instead.
+    /// With [`horizon`](KinesisPosition::horizon) or [`timestamp`](KinesisPosition::timestamp), shards that were read
+    /// to their end are read again, parents before children. With [`sequence`](KinesisPosition::sequence) the other
+    /// shards continue from their checkpoints. The checkpoint of the first record that is settled replaces the old one.
+    /// A timestamp in the future is refused.
+    ///
+    /// ```
+    /// # use kinesis_stream::{KinesisPosition, KinesisStream};
+    /// let replay = KinesisStream::new("quakes").start_at(KinesisPosition::horizon()).stop_at_tip();
+    /// # let _ = replay;
+    /// ```
     pub fn start_at(mut self, position: KinesisPosition) -> Self {
         self.settings.plan.forced = Some(position.0);
         self
     }
 
-    /// Where to begin in a shard that has no checkpoint yet: from there if new, else resume. The default is
-    /// [`latest`](KinesisPosition::latest), so that a new consumer is not flooded with the past; children of a split or
-    /// merge are always read from their first record.
+    /// Where to begin in a shard without a checkpoint; a shard with a checkpoint continues there. The default is
+    /// [`latest`](KinesisPosition::latest), so that a new consumer is not flooded with old records. The children of a
+    /// split or merge are always read from their first record. A timestamp in the future is refused.
     pub fn initial_position(mut self, position: KinesisPosition) -> Self {
         self.settings.plan.initial = Some(position.0);
         self
     }
 
-    /// Creates a missing stream with so many shards (provisioned, at least one), and waits up to a minute for it.
+    /// Creates the stream if it does not exist, with this number of shards in provisioned mode: at least 1. Not set by
+    /// default, because a mistyped name should be an error. `subscribe` then waits up to a minute until the stream is
+    /// active. The credentials need `kinesis:CreateStream`.
     pub fn create_if_missing(mut self, shards: u32) -> Self {
         self.settings.create_if_missing = Some(shards);
         self
     }
 
-    /// Ends the stream when everything was read that there is: for replays, backfills and tests. By default it goes on for
-    /// ever.
+    /// Ends the stream once everything that is there was read: for replays, backfills and tests. By default the stream
+    /// does not end.
     ///
-    /// A shard is done when the service says that it was read up to its tip
-    /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html) is 0), or to its
-    /// end, where its children follow. What comes into it later is not read. The stream ends when all shards that this
-    /// instance reads are done and all their records were handed out, also those that came back, and when no
-    /// [dead letter](Self::dead_letter) is still to be written; shards of other instances are not waited for. It then
-    /// [closes](crate::Closer::close) by itself: what is in flight may be settled for the
+    /// A shard is done once the service says that it was read up to its tip
+    /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html) is 0). A
+    /// shard that was read to its end is followed by its children. Records that arrive later are not read. The stream
+    /// ends once all of this holds:
+    ///
+    /// - all shards that this instance reads are done; it does not wait for the shards of other instances;
+    /// - all their records were handed out, also those that are redelivered;
+    /// - all [dead letters](Self::dead_letter) are written.
+    ///
+    /// The subscription then [closes](crate::Closer::close): deliveries in flight can be settled for the
     /// [`drain_timeout`](Self::drain_timeout).
     ///
-    /// Settle as you go: the children of a shard that ended begin when all of it is settled, so a program that collects
-    /// everything first waits for ever where the stream was resharded.
+    /// Settle as you go. The children of a shard begin once all its records are settled, so a program that collects all
+    /// deliveries before it settles any blocks if the stream was resharded.
     pub fn stop_at_tip(mut self) -> Self {
         self.settings.stop_at_tip = true;
         self
     }
 
-    /// What dropping a delivery without settling it means; [`OnDrop::Redeliver`] by default, because losing records by an
-    /// early `?` is worse than reading them twice.
+    /// What dropping a delivery without settling it means. The default is [`OnDrop::Redeliver`], because reading a
+    /// record twice is better than losing it to an early `?`.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
         self.settings.on_drop = on_drop;
         self
     }
 
-    /// Dropping a delivery acknowledges it: short for `on_drop(OnDrop::Ack)`. It also acknowledges what a cancelled
-    /// future held.
+    /// Makes dropping a delivery acknowledge it: short for `on_drop(OnDrop::Ack)`. This also acknowledges the
+    /// deliveries in a cancelled future.
     pub fn ack_on_drop(self) -> Self {
         self.on_drop(OnDrop::Ack)
     }
 
-    /// The pauses before a record that was given back is delivered again: the first one, doubled with every attempt, and
-    /// the longest. From 1 ms to 24 h, by default a second to a minute: short enough for what passes by itself, and not
-    /// more than a call a minute for what does not.
+    /// The shortest and the longest pause before a record that was given back is redelivered. The pause doubles with
+    /// every attempt. Both are from 1 ms to 24 h; the default is 1 s to 1 min. A second is short enough for failures
+    /// that pass, and a minute keeps a failure that does not pass to one attempt a minute.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -114,29 +139,31 @@ impl KinesisStream {
         self
     }
 
-    /// How often a record is delivered at most: at least once, without a limit by default. When it is given back that
-    /// often, by [`nack`](crate::Delivery::nack) or by a drop that redelivers, its attempts are spent. It then goes to the
-    /// [`dead_letter`](Self::dead_letter) stream, or else comes as an item
-    /// [`KinesisError::AttemptsSpent`], which carries the record and counts as settled. That item is of the class
-    /// [`Record`](crate::ErrorClass::Record), so a `try_` pipeline ends at it unless it matches on it.
+    /// The most times a record is delivered: at least 1. There is no limit by default, because a record that is given
+    /// up is a decision for you to make.
     ///
-    /// Attempts are those that [`attempt`](crate::Delivery::attempt) counts: of this process, under this lease. A shard
-    /// that moves to another instance or was moved by a [seek](crate::Seeker), and a process that restarts, begin at 1 again:
-    /// also with a record whose attempts were spent, and that was not yet written or handed out. What waits in
-    /// [`buffer_by_key`](crate::DeliveryStreamExt::buffer_by_key) or in a batch that is being filled, and comes out of there
-    /// unseen, spends no attempt. What is given back once the subscription closes or was dropped comes again with the
-    /// next start, whatever its attempts.
+    /// The attempts of a record are spent once it was given back this often, by [`nack`](crate::Delivery::nack) or by a
+    /// drop that redelivers. It then goes to the [`dead_letter`](Self::dead_letter) stream. Without one, the stream
+    /// yields [`KinesisError::AttemptsSpent`], which carries the record and settles it. That error is of the class
+    /// [`Record`](crate::ErrorClass::Record), so it ends a `try_` pipeline unless the pipeline matches on it.
     ///
-    /// So this limit does not stop a record that kills the process: such a record comes again after every restart, and the
-    /// place to stop it is the handler.
+    /// [`attempt`](crate::Delivery::attempt) counts the attempts: in this process, under this lease. Attempts start at
+    /// 1 again after a restart, after the shard moved to another instance and after a [seek](crate::Seeker), also for a
+    /// record whose attempts were spent but that was not yet written or handed out. Two cases spend no attempt: a
+    /// record that waited in [`buffer_by_key`](crate::DeliveryStreamExt::buffer_by_key) or in an unfinished batch and
+    /// was dropped there, and a record that is given back after the subscription closes or was dropped. The next start
+    /// delivers the latter again, whatever its attempts.
+    ///
+    /// So this limit does not stop a record that kills the process: it is redelivered after every restart. Only the
+    /// handler can stop such a record.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.retries.max_attempts = Some(attempts);
         self
     }
 
-    /// The stream to which a record is published whose attempts are spent: another one than this, with
-    /// [`max_attempts`](Self::max_attempts) set, too. None by default. It has to exist, and the credentials need
-    /// `kinesis:PutRecord` on it.
+    /// The stream that gets the records whose attempts are spent, as dead letters. Not set by default. It must be
+    /// another stream than this one, it must exist, and [`max_attempts`](Self::max_attempts) must be set. The
+    /// credentials need `kinesis:PutRecord` on it.
     ///
     /// ```
     /// # use kinesis_stream::KinesisStream;
@@ -144,45 +171,47 @@ impl KinesisStream {
     /// # let _ = quakes;
     /// ```
     ///
-    /// A dead letter is the record as it came: its payload, its partition key (its sequence number, if it had none), and
-    /// its headers in their order. Behind these there are more, all of them text:
+    /// A dead letter is the record as it was read: its payload, its partition key (its sequence number if it had none),
+    /// and its headers in their order. These headers follow, all of them text:
     ///
-    /// | header | says |
+    /// | header | value |
     /// |---|---|
-    /// | `kinesis-dead-letter-stream` | the stream from which it was read |
-    /// | `kinesis-dead-letter-shard` | the shard |
-    /// | `kinesis-dead-letter-sequence-number` | its place there |
-    /// | `kinesis-dead-letter-arrived-at` | when it arrived there, in milliseconds since 1970 (UTC); absent where the service did not say |
-    /// | `kinesis-dead-letter-consumer` | which consumer gave it up |
+    /// | `kinesis-dead-letter-stream` | the stream from which the record was read |
+    /// | `kinesis-dead-letter-shard` | its shard |
+    /// | `kinesis-dead-letter-sequence-number` | its sequence number |
+    /// | `kinesis-dead-letter-arrived-at` | when it arrived there, in milliseconds since 1970 (UTC); absent if the service did not say |
+    /// | `kinesis-dead-letter-consumer` | the consumer that gave it up |
     /// | `kinesis-dead-letter-attempts` | how often it was delivered |
-    /// | `kinesis-dead-letter-reason` | why it was given back the last time: the words of [`nack_because`](crate::Delivery::nack_because), or `given back`, `dropped`, `dropped by a panic` |
+    /// | `kinesis-dead-letter-reason` | why it was given back the last time: the text of [`nack_because`](crate::Delivery::nack_because), or `given back`, `dropped`, `dropped by a panic` |
     ///
-    /// A record that was a dead letter before keeps the headers of that time in front of the new ones, so
-    /// [`Headers::get`](crate::Headers::get) finds where it came from first.
+    /// A record that was a dead letter before keeps its earlier headers in front of the new ones, so
+    /// [`Headers::get`](crate::Headers::get) finds its first origin.
     ///
-    /// The record is settled only when its dead letter is written, by a task of the library, whether or not the
-    /// subscription is polled. As long as that fails it stays unsettled: it holds the checkpoint, and the end of its shard,
-    /// while the rest of the shard goes on, up to [`max_in_flight`](Self::max_in_flight). The failure is an item
-    /// [`KinesisError::DeadLetter`], and the write is repeated after a second, doubling to a minute; after a minute at once
-    /// if the stream does not exist or may not be written to. A record that the stream can never take, because it is too
-    /// large with its new headers, comes as [`KinesisError::AttemptsSpent`] instead.
+    /// A task of the library writes the dead letters, whether or not you poll the subscription, and settles a record
+    /// only after its dead letter is written. Until then the record holds the checkpoint and the end of its shard; the
+    /// other records of the shard continue, up to [`max_in_flight`](Self::max_in_flight). A failed write makes the
+    /// stream yield [`KinesisError::DeadLetter`]. The library retries it after 1 s, doubling to 1 min, or after 1 min
+    /// at once if the stream does not exist or denies the write. If the dead-letter stream can never take a record,
+    /// because the new headers make it too large, the stream yields [`KinesisError::AttemptsSpent`] instead.
     ///
-    /// Closing, and handing a shard over, wait for a write that is under way as for any delivery. A record that still waits
-    /// to be written is left unsettled, and is delivered again by whoever reads the shard next, with its attempts counted
-    /// from 1. So there may be two dead letters of one record: when a write was applied though its answer was lost, or when
-    /// the shard moved before the record was covered by a checkpoint.
+    /// Closing and handing a shard over wait for a write that is under way, as for any delivery. A record that still
+    /// waits to be written stays unsettled; the instance that reads the shard next delivers it again, with its attempts
+    /// counted from 1. So a record can have two dead letters: if a write succeeded but its response was lost, or if the
+    /// shard moved before a checkpoint covered the record.
     pub fn dead_letter(mut self, stream: impl Into<Arc<str>>) -> Self {
         self.settings.retries.dead_letter = Some(stream.into());
         self
     }
 
-    /// The pause after a read that found nothing, and after a throttled one: 1 ms to 4 minutes, 1 s by default. After the last
-    /// records that there are the next read waits for half of it. A shard that is behind is read on at once.
+    /// The pause after an empty read and after a throttled one: 1 ms to 4 min, 1 s by default. After the last available
+    /// records the next read waits for half of it. A shard that lags is polled back to back. The limit is 4 min because
+    /// a shard iterator expires after five.
     ///
-    /// It is most of the latency, and it costs reads: a shard allows five in a second, which *all* polling consumers of the
-    /// stream share, whatever library they use. A consumer reads a quiet shard once in an interval, and one into which records
-    /// come steadily twice, up to [`reads_per_second`](Self::reads_per_second). So `k` consumers at 200 ms want `5 k` reads a
-    /// second, and from two on they are throttled.
+    /// This pause is most of the latency, and a shorter one costs reads. A shard allows five reads a second, shared by
+    /// *all* polling consumers of the stream, whatever library they use. A consumer reads a quiet shard once in an
+    /// interval, and a shard with steady records twice, up to [`reads_per_second`](Self::reads_per_second). So `k`
+    /// consumers at 200 ms want `5 k` reads a second, and two of them are already throttled. That is why the default is
+    /// 1 s: it leaves room for other consumers.
     ///
     /// | interval | a record now and then: median, 99 % | 20 or 500 records a second | reads a second of a shard: quiet, busy | consumers that fit: shards quiet, busy |
     /// |---|---|---|---|---|
@@ -190,128 +219,144 @@ impl KinesisStream {
     /// | 400 ms | 0.2 s, 0.4 s | 0.11 s, 0.3 s | 2.5, 5 | 2, 1 |
     /// | 200 ms | 0.1 s, 0.2 s | 0.11 s, 0.2 s | 5, 5 | 1, 1 |
     ///
-    /// The latencies are from the put of a record to its delivery, with answers after 10 ms, by the bench `latency`. Below 200 ms
-    /// a quiet shard spends its five reads early in a second and waits for the rest of it: at 50 ms the median is 0.11 s and 99 % are within
-    /// 0.56 s. So they are for servers that allow [more reads](Self::reads_per_second).
+    /// The latencies are from the put of a record to its delivery, with responses after 10 ms, by the bench `latency`.
+    /// Below 200 ms a quiet shard spends its five reads early in a second and waits for the rest of it: at 50 ms the
+    /// median is 0.11 s and 99 % are within 0.56 s. Use such intervals only with servers that allow [more
+    /// reads](Self::reads_per_second).
     ///
-    /// The 2 MiB a second of a shard are shared, too: of a shard that is written at its limit of 1 MiB a second, two consumers
-    /// can read.
+    /// All consumers also share the 2 MiB a second that a shard can be read at. If a shard is written at its limit of 1
+    /// MiB a second, two consumers can read it.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.settings.poll_interval = interval;
         self
     }
 
-    /// The most records that one read asks for: 1 to 10,000, by default 1,000, which at five reads a second is the
-    /// thousand records a second that a shard takes, five times over. [`batches`](crate::Subscription::batches) ask for their
-    /// size instead, unless they are told to [keep it](crate::Batches::keep_read_limit).
+    /// The most records that one read asks for: 1 to 10,000, 1,000 by default. At five reads a second that is five
+    /// times the thousand records a second that a shard accepts, so a shard that lags catches up.
+    /// [`batches`](crate::Subscription::batches) ask for their size instead, unless they [keep this
+    /// limit](crate::Batches::keep_read_limit).
     pub fn read_limit(mut self, records: u32) -> Self {
         self.settings.read_limit = records;
         self
     }
 
-    /// The most reads in any second on one shard: at least 1, by default the five that the service allows
-    /// ([limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)). Lower it where other
-    /// consumers read the stream, too; raise it for a local server, and the 2 MiB a second that a shard is read at grow
+    /// The most reads of one shard in any second: at least 1, by default the 5 that the service allows
+    /// ([limits](https://docs.aws.amazon.com/streams/latest/dev/service-sizes-and-limits.html)). Lower it if other
+    /// consumers read the stream, too. Raise it for a local server; the 2 MiB a second at which a shard is read grow
     /// with it.
     pub fn reads_per_second(mut self, reads: u32) -> Self {
         self.settings.reads_per_second = reads;
         self
     }
 
-    /// The most unsettled deliveries of one shard: at least 1, 10,000 by default. At the bound that shard waits, the others go
-    /// on. A pipeline that collects more than this before it settles any of it stands still for ever:
-    /// [`batches`](crate::Subscription::batches) do not, as they go out after a time, and ask for a bound of at least twice their
-    /// size. Settled deliveries behind an unsettled one are bounded too, by 100,000 records from the oldest unsettled one.
+    /// The most unsettled deliveries of one shard: at least 1, 10,000 by default, ten pages of the default
+    /// [`read_limit`](Self::read_limit). A shard at the bound stops reading; the other shards continue. Settled
+    /// deliveries behind an unsettled one are bounded as well: by 100,000 records from the oldest unsettled one.
     ///
-    /// Each unsettled delivery takes about 300 bytes of heap beside its payload, its partition key and its headers, and the `Delivery` itself 40
-    /// bytes wherever it is kept, an [`Acker`](crate::Acker) alone 8. One that was given back and waits to come again takes about 600. So
-    /// 10,000 records of 1 KiB that a pipeline holds are 13 MiB (bench `memory`).
+    /// A pipeline that collects more deliveries than this before it settles any of them blocks without an end.
+    /// [`batches`](crate::Subscription::batches) do not block, because a batch goes out after a time; they need a bound
+    /// of at least twice their size.
+    ///
+    /// Each unsettled delivery takes about 300 bytes of heap besides its payload, partition key and headers. The
+    /// `Delivery` takes 40 bytes wherever you keep it, an [`Acker`](crate::Acker) 8. A delivery that waits for its
+    /// redelivery takes about 600. So 10,000 records of 1 KiB in a pipeline are 13 MiB (bench `memory`).
     pub fn max_in_flight(mut self, deliveries: usize) -> Self {
         self.settings.max_in_flight = deliveries;
         self
     }
 
-    /// The most bytes that the subscription holds: records that were read and not yet handed out, as
-    /// [`SubscriptionStats::bytes_held`](crate::SubscriptionStats::bytes_held) says. At least 1, 64 MiB by default: six pages
-    /// of the largest size. At the bound no read starts, whatever the number of shards, until something was handed out.
+    /// The most bytes of records that were read and not yet handed out, for the whole subscription: at least 1, by
+    /// default 64 MiB, six pages of the largest size.
+    /// [`SubscriptionStats::bytes_held`](crate::SubscriptionStats::bytes_held) shows the current value. At the bound no
+    /// read starts, for any number of shards, until something was handed out.
     ///
-    /// A read starts when there is room for what it may bring:
+    /// A read starts once there is room for the bytes that it may bring:
     ///
-    /// - of a shard at its tip, as much as its last read brought, and beyond that 1 MiB for each second since then, as much as a shard
-    ///   takes in, or less if reads of such shards have brought less within the last five seconds: where all are idle, a 64th part;
-    /// - of a shard that is behind, as much as its last pages;
-    /// - of a shard that was not read yet, a sixth of the bound and at most 10 MiB, until the first such reads have shown what they bring:
-    ///   less with each one that is small, down to 1 MiB.
+    /// - For a shard at its tip: as much as its last read brought, plus 1 MiB for each second since then, which is as
+    ///   much as a shard accepts. It is less if reads of such shards brought less within the last five seconds: a 64th
+    ///   part if all are idle.
+    /// - For a shard that lags: as much as its last pages.
+    /// - For a shard that was not read yet: a sixth of the bound and at most 10 MiB, until the first such reads have
+    ///   shown what they bring. Each small one lowers this, down to 1 MiB.
     ///
-    /// The bound is exceeded by what a read brings beyond that, and by reads that take longer than five seconds. One read is always under
-    /// way when there is nothing to hand out, also if a single page is larger than the bound. A small bound makes shards wait for
-    /// each other.
+    /// Two things exceed the bound: bytes that a read brings beyond that, and reads that take longer than five seconds.
+    /// If there is nothing to hand out, one read is always under way, even if a single page is larger than the bound. A
+    /// small bound makes shards wait for each other.
     ///
-    /// A page that is being received and parsed takes 2.8 times its size, since the text of the answer and what is made of it exist at the
-    /// same time. So the process needs more than this: with 1,000 shards, pages of 10 MiB and the default, `stats()` showed 60 MiB and the
-    /// process at most 184 MiB (bench `memory`).
+    /// A page that is being received and parsed takes 2.8 times its size, since the text of the response and the parsed
+    /// records exist at the same time. So the process needs more memory than this: with 1,000 shards, pages of 10 MiB
+    /// and the default, `stats()` showed 60 MiB and the process took at most 184 MiB (bench `memory`).
     pub fn max_buffered_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_buffered_bytes = bytes;
         self
     }
 
-    /// How long an acknowledged record waits at most for its checkpoint to be stored: at least 1 ms, 1 s by default.
-    /// After a crash, what was acknowledged in that time is delivered again. [`commit`](crate::Delivery::commit) does
+    /// The longest time until the checkpoint of an acknowledged record is stored: 1 ms to 24 h, 1 s by default. After a
+    /// crash, records that were acknowledged within that time are redelivered. [`commit`](crate::Delivery::commit) does
     /// not wait for it.
     ///
-    /// A busy shard costs one write on the lease store in each of these intervals, 60 a minute by default, and no renewals
-    /// beside: twice as long is half as many. Where it is longer than [`renew_interval`](Self::renew_interval), renewals come
-    /// in between.
+    /// A busy shard costs one write on the lease store in each interval: 60 a minute by default, and no renewals on
+    /// top. An interval twice as long costs half as many writes. If it is longer than
+    /// [`renew_interval`](Self::renew_interval), renewals come in between.
     pub fn checkpoint_interval(mut self, interval: Duration) -> Self {
         self.settings.checkpoint_interval = interval;
         self
     }
 
-    /// How long closing waits for deliveries that are in flight, and how long they stay valid on a shard that another
-    /// instance asked for, or whose reader gave up.
-    /// 30 s by default; zero does not wait.
+    /// How long closing waits for deliveries in flight: at most 24 h, 30 s by default, long enough for most handlers to
+    /// finish; zero does not wait. For as long, deliveries stay valid on a shard that another instance asked for, or
+    /// whose reader gave up.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drain_timeout = timeout;
         self
     }
 
-    /// How long a lease lives without being renewed: at least three times
-    /// [`renew_interval`](Self::renew_interval), 10 s by default. All instances of a consumer need the same. After a crash
-    /// another instance takes the shards over that much later; an instance that cannot reach the store for that long stops
-    /// handing out records. It costs nothing by itself: [`renew_interval`](Self::renew_interval) says how often the store is
-    /// written to.
+    /// How long a lease is valid without a renewal: at least three times [`renew_interval`](Self::renew_interval), at
+    /// most 72 h, 10 s by default. All instances of a consumer need the same value. After a crash, another instance
+    /// takes the shards over this much later. An instance that cannot reach the store for this long stops handing out
+    /// records. A shorter time takes over sooner and tolerates shorter outages of the store. It does not change how
+    /// often the store is written to; that is `renew_interval`.
     pub fn lease_ttl(mut self, ttl: Duration) -> Self {
         self.settings.lease_ttl = ttl;
         self
     }
 
-    /// How often a lease is renewed and the leases of others are looked at: at least 10 ms, 3 s by default, which lets
-    /// two renewals fail before the lease is lost. Also the longest that a single call on the lease store may take.
+    /// How often this instance renews its leases and reads those of others: 10 ms to 24 h, 3 s by default, so that two
+    /// renewals can fail before a lease expires. It is also the timeout of a single call on the lease store.
     ///
-    /// In each of these intervals every idle shard costs one write on the lease store, 20 a minute by default, and every
-    /// instance one read of all leases of the stream. For many shards that is most of what a store costs: at 10,000
-    /// shards 200,000 writes a minute, which 15 s, with a [`lease_ttl`](Self::lease_ttl) of 45 s, make 40,000.
+    /// In each interval every idle shard costs one write on the lease store, 20 a minute by default, and every instance
+    /// costs one read of all leases of the stream. With many shards this is most of what a store costs: 10,000 shards
+    /// make 200,000 writes a minute. An interval of 15 s, with a [`lease_ttl`](Self::lease_ttl) of 45 s, makes 40,000.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use kinesis_stream::KinesisStream;
+    /// let quakes =
+    ///     KinesisStream::new("quakes").renew_interval(Duration::from_secs(15)).lease_ttl(Duration::from_secs(45));
+    /// # let _ = quakes;
+    /// ```
     pub fn renew_interval(mut self, interval: Duration) -> Self {
         self.settings.renew_interval = interval;
         self
     }
 
-    /// How often the shards of the stream are listed: at least 10 ms, 10 s by default. The children of a shard that this
-    /// instance reads to its end do not wait for it.
+    /// How often this instance lists the shards of the stream: 10 ms to 24 h, 10 s by default. It bounds how late a
+    /// shard is found after a split or merge elsewhere. The children of a shard that this instance reads to its end do
+    /// not wait for a listing.
     pub fn list_interval(mut self, interval: Duration) -> Self {
         self.settings.list_interval = interval;
         self
     }
 
-    /// The most shards that this instance reads at the same time: at least 1, as many as there are by default. Shards for
-    /// which no instance has room are read by nobody; [`SubscriptionStats::unowned`](crate::SubscriptionStats::unowned)
-    /// counts them, and a warning says so.
+    /// The most shards that this instance reads at the same time: at least 1, without a limit by default. If no
+    /// instance has room for a shard, no instance reads it:
+    /// [`SubscriptionStats::unowned`](crate::SubscriptionStats::unowned) counts these shards, and a warning is logged.
     pub fn max_leases(mut self, shards: usize) -> Self {
         self.settings.max_leases = shards;
         self
     }
 
-    /// The name and the settings, if every one of them is within its limits.
+    /// The name and the settings, if each of them is within its limits.
     pub(crate) fn checked(self) -> Result<(String, Settings), KinesisError> {
         check_stream_name(&self.name)?;
         let settings = &self.settings;
@@ -371,12 +416,12 @@ mod tests {
     use super::*;
 
     fn refusal(stream: KinesisStream) -> String {
-        stream.checked().expect_err("it is refused").to_string()
+        stream.checked().expect_err("the setting is refused").to_string()
     }
 
     // L4, S2
     #[test]
-    fn every_setting_outside_of_its_limits_is_refused_with_the_limit_and_the_value() {
+    fn a_setting_outside_of_its_limits_is_refused_with_the_limit_and_the_value() {
         let stream = || KinesisStream::new("s");
         let milli = Duration::from_millis(1);
         let table = [

@@ -1,4 +1,4 @@
-//! The handle that moves a running subscription.
+//! The handle that moves a running subscription to another position.
 
 use std::{fmt, sync::Arc};
 
@@ -9,13 +9,13 @@ use crate::{
     state::context::SubscriptionContext, util::clock,
 };
 
-/// Moves a subscription while it runs: back to read again, or forward to skip. Cheap to clone; made by
+/// Moves a subscription while it runs: back to read records again, or forward to skip some. Cheap to clone; made by
 /// [`Subscription::seeker`](crate::Subscription::seeker).
 ///
 /// ```
 /// use kinesis_stream::{KinesisError, KinesisPosition, Seeker};
 ///
-/// /// Reads the last hour again, after a sink lost it.
+/// /// Reads the last hour again, because a sink lost it.
 /// async fn replay_an_hour(seeker: &Seeker, now_unix_millis: i64) -> Result<(), KinesisError> {
 ///     seeker.seek(KinesisPosition::timestamp(now_unix_millis - 3_600_000)).await
 /// }
@@ -31,34 +31,34 @@ impl Seeker {
         Self { context, seeks }
     }
 
-    /// Goes on reading at this position. When it returns, every shard that moves has its new iterator, and the stream gives
-    /// no record any more that was read before.
+    /// Continues reading at this position. When this returns, every shard that moves has its new iterator, and the
+    /// stream no longer yields records that were read before.
     ///
     /// - [`horizon`](KinesisPosition::horizon), [`latest`](KinesisPosition::latest) and
-    ///   [`timestamp`](KinesisPosition::timestamp) move every shard that this subscription reads. The first and the last
-    ///   also open those shards again that were read to their end and are still listed, parents before children: a child
-    ///   that is being read stops, and begins at the position once its parents were read. Shards that start later without a
-    ///   checkpoint begin at the position, too. The shards of other instances stay where they are.
+    ///   [`timestamp`](KinesisPosition::timestamp) move every shard that this subscription reads. Shards that start
+    ///   later without a checkpoint begin at the position, too. The shards of other instances stay where they are.
+    /// - `horizon` and `timestamp` also reopen shards that were read to their end and are still listed, parents before
+    ///   children: a child that is being read stops, and begins at the position once its parents were read.
     /// - [`sequence`](KinesisPosition::sequence) moves the one shard that it names.
     ///
-    /// Deliveries from before no longer count: their [`commit`](crate::Delivery::commit) answers
-    /// [`Superseded`](crate::Commit::Superseded), and they do not come again by themselves. The stored checkpoint stays
-    /// until the first record after the seek is settled, and is then replaced, also by an earlier one. A process that dies
-    /// before goes on where it was before the seek.
+    /// Deliveries from before the seek no longer count: their [`commit`](crate::Delivery::commit) returns
+    /// [`Superseded`](crate::Commit::Superseded), and they are not redelivered. The stored checkpoint stays until the
+    /// first record after the seek is settled. Its checkpoint then replaces the old one, even if it is earlier. A
+    /// process that dies before that continues from where it was before the seek.
     ///
-    /// It may be called from the task that consumes the stream, which does not have to be polled for it.
+    /// You may call this from the task that consumes the stream: a seek does not need the stream to be polled.
     ///
     /// # Errors
     ///
-    /// - [`KinesisError::Invalid`]: the timestamp is in the future; nothing was moved.
+    /// - [`KinesisError::Invalid`]: the timestamp is in the future. Nothing moved.
     /// - [`KinesisError::NotConnected`]: the subscription is closed, or the broker was shut down.
-    /// - [`KinesisError::NotHeld`]: the shard that the position names is not being read here.
-    /// - [`KinesisError::Store`]: the leases could not be read; nothing was moved.
-    /// - [`KinesisError::Seek`]: these shards could not be moved and go on where they were; all others moved.
+    /// - [`KinesisError::NotHeld`]: this instance does not read the shard that the position names.
+    /// - [`KinesisError::Store`]: the leases could not be read. Nothing moved.
+    /// - [`KinesisError::Seek`]: the named shards could not be moved and continue where they were. All others moved.
     ///
     /// # Cancel safety
     ///
-    /// Once it was polled, the move goes on by itself.
+    /// Once this was polled, the seek continues without it.
     pub async fn seek(&self, position: KinesisPosition) -> Result<(), KinesisError> {
         position.0.check("position", clock::unix_millis())?;
         if !self.context.lifecycle.is_running() {

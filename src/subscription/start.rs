@@ -1,4 +1,4 @@
-//! Starting a subscription: the stream is there, the first shards are open, and only then does the user get it.
+//! Starting a subscription. The user gets it once the stream is usable and the first shards are open.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use tokio::{
     time::{Duration, Instant, sleep},
 };
 
+use super::{seek::Seeker, stream::Subscription};
 use crate::{
     coordination::{
         coordinator::{self, Beginning},
@@ -20,20 +21,19 @@ use crate::{
     },
     kinesis::{Described, ServiceTime, StreamStatus},
     state::{context::SubscriptionContext, lifecycle::CloseReport, shard::Shards},
-    subscription::{Subscription, seek::Seeker},
     util::clock,
 };
 
-/// How long a stream may take to become usable.
+/// How long `subscribe` waits for a stream to become usable.
 const CREATION_LIMIT: Duration = Duration::from_mins(1);
 
-/// Between two looks at a stream that is being created: the service allows twenty a second for a whole account.
+/// The pause between two DescribeStreamSummary calls: the service allows twenty a second for a whole account.
 const CREATION_POLL: Duration = Duration::from_millis(500);
 
-/// Taken off this host's clock where the service does not tell its time: it may be ahead by as much.
-const OWN_CLOCK_SLACK_MILLIS: i64 = 60_000;
+/// Subtracted from this host's clock if the service does not tell its time: the clock may be ahead by as much.
+const LOCAL_CLOCK_SLACK_MILLIS: i64 = 60_000;
 
-/// Ends the life of a subscription that did not come to be started.
+/// Marks a subscription as finished if its start fails or is cancelled.
 struct Unstarted<'a>(Option<&'a SubscriptionContext>);
 
 impl Drop for Unstarted<'_> {
@@ -44,7 +44,7 @@ impl Drop for Unstarted<'_> {
     }
 }
 
-/// Starts a subscription that was entered with its connection.
+/// Starts a subscription that its connection has registered.
 ///
 /// # Cancel safety
 ///
@@ -66,28 +66,28 @@ pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscript
     unstarted.0 = None;
     let subscription =
         Subscription::new(Arc::clone(&context), shards, pages, Seeker::new(Arc::clone(&context), seeker));
-    // It is gone without a word if the subscription is closed meanwhile: the stream then just ends.
+    // The sender is dropped if the subscription is closed meanwhile. The stream then ends.
     let _ = first_pass.await;
     Ok(subscription)
 }
 
-/// Waits until the stream can be read, creating it if that is asked for (L4).
+/// Waits until the stream can be read, and creates it if `create_if_missing` is set (L4).
 async fn usable(context: &SubscriptionContext) -> Result<Beginning, KinesisError> {
     let deadline = Instant::now() + CREATION_LIMIT;
     let mut create = context.settings.create_if_missing;
-    let mut patient = create.is_some();
+    let mut may_appear = create.is_some();
     loop {
         match context.service.describe(&context.stream).await {
             Ok(Described { status: StreamStatus::Usable, created, retention, now }) => {
-                let own = || ServiceTime(clock::unix_millis() - OWN_CLOCK_SLACK_MILLIS);
-                return Ok(Beginning { moment: now.unwrap_or_else(own), created, retention });
+                let local = || ServiceTime(clock::unix_millis() - LOCAL_CLOCK_SLACK_MILLIS);
+                return Ok(Beginning { moment: now.unwrap_or_else(local), created, retention });
             }
-            Ok(Described { status: StreamStatus::Creating, .. }) => patient = true,
-            Ok(Described { status: StreamStatus::Deleting, .. }) if patient => {}
+            Ok(Described { status: StreamStatus::Creating, .. }) => may_appear = true,
+            Ok(Described { status: StreamStatus::Deleting, .. }) if may_appear => {}
             Ok(Described { status: StreamStatus::Deleting, .. }) => {
                 return Err(stream_error(context, "it is being deleted"));
             }
-            Err(failure) if patient && failure.kind() == FailureKind::NotFound => {
+            Err(failure) if may_appear && failure.kind() == FailureKind::NotFound => {
                 if let Some(shards) = create.take() {
                     create_stream(context, shards).await?;
                 }
@@ -101,7 +101,7 @@ async fn usable(context: &SubscriptionContext) -> Result<Beginning, KinesisError
     }
 }
 
-/// Creates the stream; that somebody else just did is as good.
+/// Creates the stream. It is no error if another instance just did.
 async fn create_stream(context: &SubscriptionContext, shards: u32) -> Result<(), KinesisError> {
     match context.service.create(&context.stream, shards).await {
         Err(failure) if failure.kind() != FailureKind::NotReady => Err(KinesisError::refused(&context.stream, failure)),

@@ -1,4 +1,4 @@
-//! Looking at a subscription from inside its pipeline.
+//! The handle that takes snapshots of a subscription.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::state::{context::SubscriptionContext, shard::Shards, stats::SubscriptionStats};
 
-/// Takes snapshots of a subscription from anywhere. Cheap to clone; outlives the subscription.
+/// Takes snapshots of a subscription from any place. Cheap to clone; it outlives the subscription.
 #[derive(Clone)]
 pub struct StatsHandle {
     context: Arc<SubscriptionContext>,
@@ -19,7 +19,7 @@ impl StatsHandle {
         Self { context, shards }
     }
 
-    /// How every shard is doing at this moment. Costs a short lock for each.
+    /// A snapshot of every shard. It takes one short lock for each.
     #[must_use]
     pub fn snapshot(&self) -> SubscriptionStats {
         let shards = self.shards.all().iter().map(|shard| shard.stats()).collect();

@@ -1,13 +1,13 @@
 //! Promises of [`LeaseStore::ask`].
 
-use super::row::{ONE, Row, TWO, after};
+use super::row::{ONE, TWO, TestRow, after};
 use crate::{
     config::position::Checkpoint,
     lease::{Lease, LeaseStore, Seen, Write},
 };
 
 pub(super) async fn an_ask_marks_the_row_until_the_next_take(store: &dyn LeaseStore) {
-    let row = Row::new(store, "an ask");
+    let row = TestRow::new(store, "an ask");
     let held = row.taken(ONE).await;
     let before = row.lease().await;
     assert_eq!(row.ask(before.seen(), TWO).await, Write::Applied(()));
@@ -23,7 +23,7 @@ pub(super) async fn an_ask_marks_the_row_until_the_next_take(store: &dyn LeaseSt
 }
 
 pub(super) async fn the_end_of_a_shard_clears_the_mark(store: &dyn LeaseStore) {
-    let row = Row::new(store, "an ended shard");
+    let row = TestRow::new(store, "an ended shard");
     let held = row.taken(ONE).await;
     row.ask(row.lease().await.seen(), TWO).await;
     row.checkpoint(&held, &Checkpoint::ShardEnd).await;
@@ -31,7 +31,7 @@ pub(super) async fn the_end_of_a_shard_clears_the_mark(store: &dyn LeaseStore) {
 }
 
 pub(super) async fn an_ask_that_saw_another_state_is_refused(store: &dyn LeaseStore) {
-    let row = Row::new(store, "an outdated ask");
+    let row = TestRow::new(store, "an outdated ask");
     assert_eq!(row.ask(Seen { epoch: 1, counter: 1 }, TWO).await, Write::Refused(None));
     assert_eq!(row.read().await, None, "a refused ask makes no row");
 

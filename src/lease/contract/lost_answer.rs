@@ -1,19 +1,19 @@
-//! A store whose answers get lost, and the promise that makes it bearable.
+//! A store that loses a response, and the promise that a retry is then harmless.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::row::{self, ONE, Row, TWO, after};
+use super::row::{self, ONE, TWO, TestRow, after};
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
     lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
 };
 
-/// A store that answers one of its writes with an error although it applied it: a connection that broke a moment too
-/// late. Intended for tests of what repeats a write.
+/// A store that returns an error for one write although it applied it, as when a connection breaks after the request.
+/// Use it to test code that retries writes.
 #[derive(Debug)]
 pub struct LostAnswer {
     store: Arc<dyn LeaseStore>,
@@ -22,18 +22,18 @@ pub struct LostAnswer {
 }
 
 impl LostAnswer {
-    /// This store, with the answer of the `lost`-th write lost; the first is 1.
+    /// Wraps this store, and loses the response of the `lost`-th write. The first write is 1.
     pub fn new(store: Arc<dyn LeaseStore>, lost: usize) -> Self {
         Self { store, writes: AtomicUsize::new(0), lost }
     }
 
     fn pass<'a, T: Send + 'a>(&'a self, write: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let answer = write.await?;
+            let response = write.await?;
             if self.writes.fetch_add(1, Ordering::Relaxed) + 1 == self.lost {
-                return Err(StoreError::new("the write was applied, but its answer was lost"));
+                return Err(StoreError::new("the write was applied, but its response was lost"));
             }
-            Ok(answer)
+            Ok(response)
         })
     }
 }
@@ -68,17 +68,17 @@ impl LeaseStore for LostAnswer {
     }
 }
 
-/// The life of a lease, told once for each write whose answer can be lost: it always ends in the same row.
+/// Runs the life of a lease once for each write whose response can be lost. It always ends in the same row.
 pub(super) async fn a_write_can_be_repeated_after_its_answer_was_lost(store: &Arc<dyn LeaseStore>) {
     for lost in 1..=5 {
         let flaky = LostAnswer::new(Arc::clone(store), lost);
-        let lease = Row::new(&flaky, &format!("lost answer {lost}"));
+        let lease = TestRow::new(&flaky, &format!("lost answer {lost}"));
         let take = row::take(&lease.key, ONE, None);
         let held = match repeated(|| flaky.take(&take)).await {
             Write::Applied(taken) | Write::Refused(Some(taken)) if taken.owner.as_deref() == Some(ONE) => {
                 lease.held(ONE, taken.epoch)
             }
-            other => panic!("a repeated take is refused with the row that it made itself, not answered {other:?}"),
+            other => panic!("a repeated take is refused with the row that it made, not with {other:?}"),
         };
         let (begin, settled) = (Checkpoint::At("5".into()), after("5"));
         assert_eq!(repeated(|| flaky.checkpoint(&held, &begin)).await, Write::Applied(()));
@@ -89,7 +89,7 @@ pub(super) async fn a_write_can_be_repeated_after_its_answer_was_lost(store: &Ar
         let end = lease.lease().await;
         let expected =
             Lease { owner: None, checkpoint: Some(settled), counter: end.counter, ..row::first(&lease.key, ONE) };
-        assert_eq!(end, expected, "with the answer of write {lost} lost");
+        assert_eq!(end, expected, "with the response of write {lost} lost");
         assert_eq!(lease.taken(TWO).await.epoch, 2);
     }
 }
@@ -99,7 +99,7 @@ where
     T: Send + 'a,
 {
     match call().await {
-        Ok(answer) => answer,
-        Err(_) => call().await.expect("the second answer arrives"),
+        Ok(response) => response,
+        Err(_) => call().await.expect("the second response arrives"),
     }
 }

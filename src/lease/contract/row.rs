@@ -1,4 +1,4 @@
-//! One row under test.
+//! One row under test, and the values that the promises use.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ pub(super) const TWO: &str = "instance-2";
 const STREAM: &str = "orders";
 const SHARD: &str = "shardId-000000000002";
 
-/// A row of its own for each promise, which begins absent.
-pub(super) struct Row<'a> {
+/// The row that one promise uses. It is absent at first.
+pub(super) struct TestRow<'a> {
     pub(super) store: &'a dyn LeaseStore,
     pub(super) key: LeaseKey,
 }
 
-impl<'a> Row<'a> {
+impl<'a> TestRow<'a> {
     pub(super) fn new(store: &'a dyn LeaseStore, promise: &str) -> Self {
         let consumer = format!("contract: {promise}").into();
         Self { store, key: LeaseKey { consumer, stream: STREAM.into(), shard: SHARD.into() } }
     }
 
-    /// The row as a reader of the table sees it.
+    /// The row as `leases` shows it.
     pub(super) async fn read(&self) -> Option<Lease> {
         let mut rows = self.store.leases(&self.key.consumer, &self.key.stream).await.expect("the leases are read");
         rows.retain(|row| row.key == self.key);
@@ -35,7 +35,7 @@ impl<'a> Row<'a> {
         rows.pop()
     }
 
-    /// The row, where there has to be one.
+    /// The row, which must exist.
     pub(super) async fn lease(&self) -> Lease {
         self.read().await.expect("there is a row")
     }
@@ -48,7 +48,7 @@ impl<'a> Row<'a> {
         self.store.take(&take(&self.key, owner, seen)).await.expect("the take is answered")
     }
 
-    /// Makes this owner the holder, whatever the state.
+    /// Makes this owner the holder, whatever the state of the row.
     pub(super) async fn taken(&self, owner: &str) -> Held {
         match self.take(owner, self.seen().await).await {
             Write::Applied(lease) => self.held(owner, lease.epoch),
@@ -80,7 +80,7 @@ impl<'a> Row<'a> {
         self.store.delete(&self.key, seen).await.expect("the delete is answered")
     }
 
-    /// A renewal, a checkpoint and a release under this owner and epoch are refused, show the row, and leave it alone.
+    /// A renewal, a checkpoint and a release under this owner and epoch are refused, show the row and do not change it.
     pub(super) async fn refuses(&self, held: &Held) {
         let before = self.read().await;
         assert_eq!(self.renew(held).await, Write::Refused(before.clone()), "renew as {held:?}");
@@ -105,7 +105,7 @@ pub(super) fn take(key: &LeaseKey, owner: &str, seen: Option<Seen>) -> Take {
     }
 }
 
-/// What a row holds after its first take.
+/// The row after its first take.
 pub(super) fn first(key: &LeaseKey, owner: &str) -> Lease {
     Lease {
         key: key.clone(),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::row::{ONE, Row, TWO, after, first, take};
+use super::row::{ONE, TWO, TestRow, after, first, take};
 use crate::lease::{Lease, LeaseStore, Seen, Take, Write};
 
 pub(super) async fn the_first_take_makes_the_row(store: &dyn LeaseStore) {
-    let row = Row::new(store, "the first take");
+    let row = TestRow::new(store, "the first take");
     assert_eq!(row.read().await, None, "the table holds no rows of an earlier run");
     let made = first(&row.key, ONE);
     assert_eq!(row.take(ONE, None).await, Write::Applied(made.clone()));
@@ -16,7 +16,7 @@ pub(super) async fn the_first_take_makes_the_row(store: &dyn LeaseStore) {
 }
 
 pub(super) async fn a_take_keeps_the_checkpoint_and_replaces_the_rest(store: &dyn LeaseStore) {
-    let row = Row::new(store, "the next take");
+    let row = TestRow::new(store, "the next take");
     let held = row.taken(ONE).await;
     row.checkpoint(&held, &after("7")).await;
     let before = row.lease().await;
@@ -34,7 +34,7 @@ pub(super) async fn a_take_keeps_the_checkpoint_and_replaces_the_rest(store: &dy
 }
 
 pub(super) async fn a_take_forgets_the_checkpoint_if_it_says_so(store: &dyn LeaseStore) {
-    let row = Row::new(store, "a take on another stream");
+    let row = TestRow::new(store, "a take on another stream");
     let held = row.taken(ONE).await;
     row.checkpoint(&held, &after("7")).await;
     let before = row.lease().await;
@@ -44,7 +44,7 @@ pub(super) async fn a_take_forgets_the_checkpoint_if_it_says_so(store: &dyn Leas
 }
 
 pub(super) async fn a_take_that_saw_another_state_is_refused_and_shows_the_row(store: &dyn LeaseStore) {
-    let row = Row::new(store, "an outdated take");
+    let row = TestRow::new(store, "an outdated take");
     let phantom = Seen { epoch: 1, counter: 1 };
     assert_eq!(row.take(ONE, Some(phantom)).await, Write::Refused(None), "there is no row to see");
     assert_eq!(row.read().await, None, "a refused take makes no row");
@@ -67,10 +67,10 @@ pub(super) async fn a_take_that_saw_another_state_is_refused_and_shows_the_row(s
 }
 
 pub(super) async fn epochs_grow_by_one_and_with_takes_alone(store: &dyn LeaseStore) {
-    let row = Row::new(store, "epochs");
+    let row = TestRow::new(store, "epochs");
     for (epoch, owner) in [(1, ONE), (2, TWO), (3, TWO), (4, ONE)] {
         let held = row.taken(owner).await;
-        assert_eq!(held.epoch, epoch, "also when a holder takes its own row, and after a release");
+        assert_eq!(held.epoch, epoch, "also if a holder takes its row again, and after a release");
         row.renew(&held).await;
         row.checkpoint(&held, &after("1")).await;
         row.ask(row.lease().await.seen(), ONE).await;
@@ -79,9 +79,9 @@ pub(super) async fn epochs_grow_by_one_and_with_takes_alone(store: &dyn LeaseSto
     }
 }
 
-/// On an absent row, on a held one (its owner is thought dead), and on a free one.
+/// On an absent row, on a held one (its owner seems dead), and on a free one.
 pub(super) async fn of_a_hundred_concurrent_takes_one_is_applied(store: &Arc<dyn LeaseStore>) {
-    let row = Row::new(&**store, "the race");
+    let row = TestRow::new(&**store, "the race");
     let winner = race(store, &row).await;
     let winner = row.held(winner.owner.as_deref().expect("a taken row has an owner"), winner.epoch);
     race(store, &row).await;
@@ -92,7 +92,7 @@ pub(super) async fn of_a_hundred_concurrent_takes_one_is_applied(store: &Arc<dyn
     race(store, &row).await;
 }
 
-async fn race(store: &Arc<dyn LeaseStore>, row: &Row<'_>) -> Lease {
+async fn race(store: &Arc<dyn LeaseStore>, row: &TestRow<'_>) -> Lease {
     let before = row.read().await;
     let seen = before.as_ref().map(Lease::seen);
     let mut takers = JoinSet::new();
@@ -109,7 +109,7 @@ async fn race(store: &Arc<dyn LeaseStore>, row: &Row<'_>) -> Lease {
     }
     assert_eq!(applied.len(), 1, "of a hundred takes exactly one is applied: {applied:?}");
     let winner = applied.swap_remove(0);
-    assert!(refused.iter().all(|shown| shown.as_ref() == Some(&winner)), "the others are shown the winner's row");
+    assert!(refused.iter().all(|shown| shown.as_ref() == Some(&winner)), "the other takes get the winner's row");
     assert_eq!(winner.epoch, before.map_or(1, |row| row.epoch + 1));
     assert_eq!(row.read().await.as_ref(), Some(&winner));
     winner

@@ -6,7 +6,7 @@ use crate::{
     types::id::ShardId,
 };
 
-/// Names that a store confuses if it joins them with a separator, matches prefixes, or folds case.
+/// Names that a store confuses if it joins them with a separator, matches prefixes or folds case.
 const TABLES: [(&str, &str); 12] = [
     ("contract-a", "b"),
     ("contract-a", "b-c"),
@@ -39,7 +39,7 @@ pub(super) async fn leases_are_the_rows_of_one_consumer_and_stream(store: &dyn L
     }
 }
 
-/// More than a megabyte of rows, so that a store which reads in pages has to turn one.
+/// More than a megabyte of rows, so that a store which reads in pages has to read several.
 pub(super) async fn leases_are_all_rows_however_many(store: &dyn LeaseStore) {
     let consumer = "contract-of-many";
     let parents: Vec<ShardId> = (0..10).map(|parent| format!("{parent:0128}").into()).collect();

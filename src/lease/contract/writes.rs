@@ -1,6 +1,6 @@
 //! Promises of the holder's writes: [`LeaseStore::renew`], [`LeaseStore::checkpoint`], [`LeaseStore::release`].
 
-use super::row::{ONE, Row, TWO, after};
+use super::row::{ONE, TWO, TestRow, after};
 use crate::{
     config::position::Checkpoint,
     lease::{Lease, LeaseStore, Write},
@@ -9,7 +9,7 @@ use crate::{
 const APPLIED: Write = Write::Applied(());
 
 pub(super) async fn every_applied_write_moves_the_counter_by_one(store: &dyn LeaseStore) {
-    let row = Row::new(store, "the counter");
+    let row = TestRow::new(store, "the counter");
     let held = row.taken(ONE).await;
     let mut expected = row.lease().await;
 
@@ -35,7 +35,7 @@ pub(super) async fn every_applied_write_moves_the_counter_by_one(store: &dyn Lea
 }
 
 pub(super) async fn a_checkpoint_survives_renewals_release_and_take(store: &dyn LeaseStore) {
-    let row = Row::new(store, "a kept checkpoint");
+    let row = TestRow::new(store, "a kept checkpoint");
     let mut held = row.taken(ONE).await;
     for checkpoint in [Checkpoint::At(longest().into()), Checkpoint::After(longest().into()), Checkpoint::ShardEnd] {
         row.checkpoint(&held, &checkpoint).await;
@@ -51,9 +51,9 @@ pub(super) async fn a_checkpoint_survives_renewals_release_and_take(store: &dyn 
     }
 }
 
-/// The library alone knows the order of a shard; a seek moves the checkpoint back, over a shard's end too.
+/// Only the library knows the order of a shard; a seek moves the checkpoint back, also from the end of a shard.
 pub(super) async fn a_checkpoint_is_replaced_whatever_it_was(store: &dyn LeaseStore) {
-    let row = Row::new(store, "a replaced checkpoint");
+    let row = TestRow::new(store, "a replaced checkpoint");
     let held = row.taken(ONE).await;
     for checkpoint in [
         after("9"),
@@ -70,7 +70,7 @@ pub(super) async fn a_checkpoint_is_replaced_whatever_it_was(store: &dyn LeaseSt
 }
 
 pub(super) async fn a_release_frees_the_row_and_keeps_everything_else(store: &dyn LeaseStore) {
-    let row = Row::new(store, "a release");
+    let row = TestRow::new(store, "a release");
     let held = row.taken(ONE).await;
     row.checkpoint(&held, &after("5")).await;
     row.ask(row.lease().await.seen(), TWO).await;
@@ -79,20 +79,20 @@ pub(super) async fn a_release_frees_the_row_and_keeps_everything_else(store: &dy
     assert_eq!(row.lease().await, Lease { owner: None, counter: before.counter + 1, ..before });
 }
 
-/// The holder sleeps, another one takes over and moves on, and only then do the old holder's writes arrive.
-pub(super) async fn an_overtaken_owner_changes_nothing(store: &dyn LeaseStore) {
-    let row = Row::new(store, "an overtaken owner");
-    let sleeper = row.taken(ONE).await;
+/// The holder stalls, another one takes over and continues, and only then the writes of the old holder arrive.
+pub(super) async fn a_fenced_owner_changes_nothing(store: &dyn LeaseStore) {
+    let row = TestRow::new(store, "a fenced owner");
+    let fenced = row.taken(ONE).await;
     let current = row.taken(TWO).await;
     row.checkpoint(&current, &after("9")).await;
-    row.refuses(&sleeper).await;
+    row.refuses(&fenced).await;
     row.release(&current).await;
-    row.refuses(&sleeper).await;
+    row.refuses(&fenced).await;
     assert_eq!(row.lease().await.checkpoint, Some(after("9")));
 }
 
 pub(super) async fn a_write_of_another_owner_or_epoch_is_refused(store: &dyn LeaseStore) {
-    let row = Row::new(store, "a stranger");
+    let row = TestRow::new(store, "a stranger");
     row.taken(TWO).await;
     let held = row.taken(ONE).await;
     row.refuses(&row.held(TWO, held.epoch)).await;
@@ -102,14 +102,14 @@ pub(super) async fn a_write_of_another_owner_or_epoch_is_refused(store: &dyn Lea
 }
 
 pub(super) async fn a_write_to_an_absent_row_is_refused_and_makes_none(store: &dyn LeaseStore) {
-    let row = Row::new(store, "an absent row");
+    let row = TestRow::new(store, "an absent row");
     row.refuses(&row.held(ONE, 0)).await;
     row.refuses(&row.held(ONE, 1)).await;
 }
 
-/// Also the same write: a release that is repeated after its answer was lost finds the row free and leaves it so.
+/// Also the same write: a release that is retried after its response was lost finds the row free and keeps it free.
 pub(super) async fn a_late_write_after_the_release_is_refused(store: &dyn LeaseStore) {
-    let row = Row::new(store, "a late write");
+    let row = TestRow::new(store, "a late write");
     let held = row.taken(ONE).await;
     row.release(&held).await;
     row.refuses(&held).await;

@@ -1,5 +1,5 @@
-//! A checkpoint as attributes. What the KCL has no text for is `TRIM_HORIZON` to it, so that it reads again rather than
-//! passes over, and an attribute of our own says more.
+//! A checkpoint as attributes. For a checkpoint that the KCL cannot express, the row says `TRIM_HORIZON`, so the KCL
+//! reads records again rather than skips any. An attribute of this library holds the exact checkpoint.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{config::position::Checkpoint, error::service::StoreError};
 
-/// The attributes of our own, of which a row has one at most.
+/// The attributes of this library for a checkpoint. A row has at most one.
 const OURS: [&str; 3] = [OPEN_AT_INITIAL, OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP];
 
-/// Refuses what could not be told from a word of the KCL when it is read again.
+/// Refuses a sequence number that could be mistaken for a word of the KCL when it is read.
 pub(super) fn check(checkpoint: &Checkpoint) -> Result<(), StoreError> {
     match checkpoint {
         Checkpoint::At(number) | Checkpoint::After(number) if !is_number(number.as_str()) => {
@@ -25,7 +25,7 @@ pub(super) fn check(checkpoint: &Checkpoint) -> Result<(), StoreError> {
     }
 }
 
-/// Writes a checkpoint, or that there is none.
+/// Writes a checkpoint, or the fact that there is none.
 pub(super) fn written(write: Expression, checkpoint: Option<&Checkpoint>) -> Expression {
     let (word, ours) = match checkpoint {
         None => (TRIM_HORIZON, Some((OPEN_AT_INITIAL, AttributeValue::Bool(true)))),
@@ -47,7 +47,7 @@ pub(super) fn written(write: Expression, checkpoint: Option<&Checkpoint>) -> Exp
     }
 }
 
-/// Whether a checkpoint of the KCL is a sequence number, and none of its words.
+/// Whether a checkpoint of the KCL is a sequence number and not one of its words.
 pub(super) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }

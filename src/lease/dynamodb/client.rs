@@ -1,4 +1,4 @@
-//! The client: given, or made at the first call of what the SDK's standard chain says.
+//! The client: given by the user, or made at the first call from the SDK's standard chain.
 
 use std::{
     fmt,
@@ -19,37 +19,37 @@ use crate::{
     util::mutex::lock,
 };
 
-/// How long one attempt of a call may take. The library gives a call up after a renewal interval, 3 s by default, and
-/// a second attempt is worth more than a long first one.
+/// The timeout of one attempt of a call. The library abandons a call after a renewal interval, 3 s by default, and a
+/// second attempt is worth more than a long first one.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The first pause of the SDK's retries is a part of this; DynamoDB is back sooner than most.
+/// The SDK's first pause between attempts is a random part of this. DynamoDB recovers sooner than most services.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Where the client comes from.
 #[derive(Clone)]
-pub(super) enum Source {
+pub(super) enum ClientSource {
     Given(Client),
     Chain(Chain),
 }
 
-/// The standard chain, with what was set here.
+/// The SDK's standard chain, with the user's settings on top.
 #[derive(Clone, Default)]
 pub(super) struct Chain {
     access: Access,
-    /// Goes on where it was when a call is given up and the next one is made.
+    /// An abandoned call leaves this, and the next call continues it.
     loading: Arc<Mutex<Option<Loading>>>,
 }
 
 type Loading = Shared<BoxFuture<'static, Result<Client, StoreError>>>;
 
-impl Source {
-    /// A client of this configuration, which was checked.
+impl ClientSource {
+    /// A client of this configuration, which the caller has checked.
     pub(super) fn of(config: SdkConfig) -> Self {
         Self::Given(Client::new(&config::with_call_timeout(config, ATTEMPT_TIMEOUT)))
     }
 
-    /// Changes what is set beside the chain.
+    /// Changes the settings on top of the chain.
     pub(super) fn set(self, set: impl FnOnce(&mut Access)) -> Self {
         match self {
             Self::Chain(mut chain) => {
@@ -64,7 +64,7 @@ impl Source {
     ///
     /// # Cancel safety
     ///
-    /// What was loaded of the chain so far is kept.
+    /// Cancel safe: the next call continues loading the chain.
     pub(super) async fn client(&self) -> Result<Client, StoreError> {
         match self {
             Self::Given(client) => Ok(client.clone()),
@@ -78,7 +78,7 @@ impl Chain {
         let loading = lock(&self.loading).get_or_insert_with(|| load(self.access.clone()).boxed().shared()).clone();
         let loaded = loading.clone().await;
         if loaded.is_err() {
-            // The next call begins anew, if another one has not done so already.
+            // The next call starts over, unless another one has already done so.
             lock(&self.loading).take_if(|current| current.ptr_eq(&loading));
         }
         loaded
@@ -95,7 +95,7 @@ async fn load(access: Access) -> Result<Client, StoreError> {
     Ok(Client::new(&config::with_call_timeout(config, ATTEMPT_TIMEOUT)))
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ClientSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Given(_) => f.write_str("Given"),

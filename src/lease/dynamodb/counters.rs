@@ -1,6 +1,6 @@
-//! The counter of each row that is held through this store, as the last answer showed it.
+//! The counter of each row that is held through this store, as the last response showed it.
 //!
-//! Each write of a holder is conditional on it, so that one which was given up and arrives late is refused.
+//! Each write of a holder is conditional on it, so an abandoned write that arrives late is refused.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use crate::{
     util::mutex::lock,
 };
 
-/// See the module. One entry for each row at most.
+/// The known counters: at most one for each row.
 #[derive(Debug, Default)]
 pub(super) struct Counters(Mutex<HashMap<LeaseKey, Known>>);
 
@@ -30,25 +30,25 @@ impl Known {
 }
 
 impl Counters {
-    /// The counter, if this holding was seen before.
+    /// The counter, if it is known for this holder and epoch.
     pub(super) fn of(&self, held: &Held) -> Option<u64> {
         lock(&self.0).get(&held.key).filter(|known| known.is_of(held)).map(|known| known.counter)
     }
 
-    /// A holding begins, whatever there was.
+    /// A lease was taken. This replaces any older entry.
     pub(super) fn taken(&self, held: &Held, counter: u64) {
         let known = Known { owner: Arc::clone(&held.owner), epoch: held.epoch, counter };
         lock(&self.0).insert(held.key.clone(), known);
     }
 
-    /// The row was seen to stand at this counter. A holding that came later stays.
+    /// The row showed this counter. An entry of a later epoch stays.
     pub(super) fn saw(&self, held: &Held, counter: u64) {
         if lock(&self.0).get(&held.key).is_none_or(|known| known.is_of(held) || known.epoch < held.epoch) {
             self.taken(held, counter);
         }
     }
 
-    /// The holding is over.
+    /// The lease is no longer held.
     pub(super) fn forget(&self, held: &Held) {
         let mut all = lock(&self.0);
         if all.get(&held.key).is_some_and(|known| known.is_of(held)) {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_that_of_the_last_holding() {
+    fn the_counter_is_that_of_the_last_epoch() {
         let counters = Counters::default();
         let (first, second) = (held("a", 1), held("b", 2));
         assert_eq!(counters.of(&first), None);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_made_anew_begins_anew() {
+    fn a_row_that_was_deleted_and_made_again_starts_over() {
         let counters = Counters::default();
         counters.taken(&held("a", 4), 50);
         counters.taken(&held("a", 1), 1);

@@ -1,4 +1,4 @@
-//! The expressions of a conditional write. Names and values travel beside the text, never in it.
+//! The expressions of a conditional write. Names and values are parameters, never part of the text.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::attribute::{COUNTER, EPOCH, Item, KEY, OWNER, number, text};
 use crate::lease::{Held, Seen};
 
-/// A write being put together.
+/// A write that is being built.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expression {
     when: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct Expression {
 }
 
 impl Expression {
-    /// Only where there is no row.
+    /// Only if there is no row.
     pub(super) fn when_there_is_no_row() -> Self {
         let mut new = Self::default();
         let key = new.name(KEY);
@@ -26,7 +26,7 @@ impl Expression {
         new
     }
 
-    /// Only where the row is as it was seen.
+    /// Only if the row is as it was seen.
     pub(super) fn when_seen(seen: Seen) -> Self {
         let mut new = Self::default();
         let key = new.name(KEY);
@@ -34,7 +34,7 @@ impl Expression {
         new.when_number(EPOCH, seen.epoch).when_number(COUNTER, seen.counter)
     }
 
-    /// Only where this is the holder and the counter stands at `counter`.
+    /// Only if this is the holder and the row has this counter.
     pub(super) fn when_held(held: &Held, counter: u64) -> Self {
         let mut new = Self::when_seen(Seen { epoch: held.epoch, counter });
         let (name, value) = (new.name(OWNER), new.value("if_owner", text(&*held.owner)));
@@ -42,14 +42,14 @@ impl Expression {
         new
     }
 
-    /// And only where nobody else is the owner.
+    /// And only if the row is free or this owner has it.
     pub(super) fn when_free_or_of(mut self, owner: &str) -> Self {
         let (name, value) = (self.name(OWNER), self.value("if_owner", text(owner)));
         self.when.push(format!("(attribute_not_exists({name}) OR {name} = {value})"));
         self
     }
 
-    /// A number that is absent is 0: the KCL writes no epoch.
+    /// An absent number is 0: the KCL writes no epoch.
     fn when_number(mut self, attribute: &'static str, expected: u64) -> Self {
         let (name, value) = (self.name(attribute), self.value(&format!("if_{attribute}"), number(expected)));
         self.when.push(match expected {
@@ -82,7 +82,7 @@ impl Expression {
         self
     }
 
-    /// Removes attributes, whether or not they are there.
+    /// Removes attributes, if the row has them.
     pub(super) fn remove(mut self, attributes: impl IntoIterator<Item = &'static str>) -> Self {
         for attribute in attributes {
             let name = self.name(attribute);
@@ -112,7 +112,7 @@ impl Expression {
         (!self.values.is_empty()).then(|| self.values.clone())
     }
 
-    /// Some names are reserved words, so all go by a placeholder.
+    /// Some names are reserved words, so every name gets a placeholder.
     fn name(&mut self, attribute: &'static str) -> String {
         let name = format!("#{attribute}");
         self.names.insert(name.clone(), attribute.to_owned());
@@ -126,7 +126,7 @@ impl Expression {
     }
 }
 
-/// A set of strings; none where it would be empty, which DynamoDB does not allow.
+/// A set of strings; none if it would be empty, since DynamoDB allows no empty set.
 pub(super) fn set_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Option<AttributeValue> {
     let texts: BTreeSet<_> = texts.into_iter().map(str::to_owned).collect();
     (!texts.is_empty()).then(|| AttributeValue::Ss(texts.into_iter().collect()))
@@ -138,7 +138,7 @@ mod tests {
     use crate::lease::LeaseKey;
 
     #[test]
-    fn every_name_and_value_travels_beside_the_text() {
+    fn every_name_and_value_is_a_parameter() {
         let key = LeaseKey { consumer: "c".into(), stream: "s".into(), shard: "x".into() };
         let held = Held { key, owner: "o'; DROP".into(), epoch: 3 };
         let write = Expression::when_held(&held, 7).set(COUNTER, number(8)).remove([OWNER]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_of_zero_is_one_that_is_absent() {
+    fn an_absent_epoch_counts_as_zero() {
         let write = Expression::when_seen(Seen { epoch: 0, counter: 2 });
         assert_eq!(
             write.condition(),

@@ -1,4 +1,4 @@
-//! How consumer, stream and shard make the hash key of a row.
+//! The hash key of a row, made of consumer, stream and shard.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,12 +6,13 @@ use crate::{error::service::StoreError, lease::LeaseKey, types::id::ShardId};
 
 const SEPARATOR: char = '/';
 
-/// See the module.
+/// The two formats of keys.
 #[derive(Clone, Debug)]
 pub(super) enum Keys {
-    /// `consumer/stream/shard`. Stream and shard hold no separator, so it is read from the right.
+    /// `consumer/stream/shard`. Stream and shard contain no separator, so the key is parsed from the right.
     Joined,
-    /// The shard alone, as the KCL has it for one stream. Whose rows they are is settled by who asks first.
+    /// The shard alone, as in a KCL table for one stream. The first call decides which consumer and stream own the
+    /// rows.
     Bare(Arc<OnceLock<(Arc<str>, Arc<str>)>>),
 }
 
@@ -33,7 +34,7 @@ impl Keys {
         })
     }
 
-    /// What the keys of a consumer's rows of a stream begin with; none where all rows are theirs.
+    /// The prefix of the keys of a consumer's rows of a stream; none if all rows are theirs.
     pub(super) fn prefix(&self, consumer: &str, stream: &str) -> Result<Option<String>, StoreError> {
         self.check(consumer, stream)?;
         Ok(match self {
@@ -56,19 +57,19 @@ impl Keys {
 
     /// A table of bare shard ids cannot tell two streams apart.
     fn check(&self, consumer: &str, stream: &str) -> Result<(), StoreError> {
-        let Self::Bare(whose) = self else { return Ok(()) };
-        let (theirs, its) = whose.get_or_init(|| (consumer.into(), stream.into()));
-        if (&**theirs, &**its) == (consumer, stream) {
+        let Self::Bare(owner) = self else { return Ok(()) };
+        let (own_consumer, own_stream) = owner.get_or_init(|| (consumer.into(), stream.into()));
+        if (&**own_consumer, &**own_stream) == (consumer, stream) {
             return Ok(());
         }
         Err(StoreError::new(format!(
-            "a table of bare shard ids is for one consumer and one stream: this store has those of consumer {theirs:?} \
-             and stream {its:?}, so consumer {consumer:?} needs another table for stream {stream:?}"
+            "a table of bare shard ids is for one consumer and one stream: this store has those of consumer \
+             {own_consumer:?} and stream {own_stream:?}, so consumer {consumer:?} needs another table for stream {stream:?}"
         )))
     }
 }
 
-/// Keys of the KCL for several streams, and those of ours that name a consumer, have other characters as well.
+/// Other keys have other characters as well: those of the KCL for several streams, and joined keys.
 fn is_shard_id(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
 }
@@ -83,7 +84,7 @@ mod tests {
 
     // S4
     #[test]
-    fn a_key_is_read_as_it_was_written_whatever_the_consumer_is_called() {
+    fn a_key_is_read_as_it_was_written_for_any_name_of_a_consumer() {
         for consumer in ["default", "", "a/b", "a/", "/", "ä \"'#:", "a/s/x"] {
             let text = Keys::Joined.text(&key(consumer, "s", "shardId-0")).unwrap();
             assert!(text.starts_with(&Keys::Joined.prefix(consumer, "s").unwrap().unwrap()));
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_keys_are_for_the_consumer_and_stream_that_come_first() {
+    fn bare_keys_belong_to_the_first_consumer_and_stream() {
         let keys = Keys::bare();
         keys.prefix("app", "orders").unwrap();
         let error = keys.text(&key("app", "returns", "shardId-0")).unwrap_err().to_string();

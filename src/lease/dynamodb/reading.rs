@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::Client;
 use super::{
     DynamoDbLeaseStore,
     attribute::{Item, KEY, text},
-    table::Asked,
+    table::CallLabel,
 };
 use crate::{
     error::service::StoreError,
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl DynamoDbLeaseStore {
-    /// The rows of one consumer and stream. The table has no other key than that of the row, so all of it is read; the
-    /// rows of others stay behind in DynamoDB.
+    /// The rows of one consumer and stream. The row's key is the only key of the table, so this scans the whole table;
+    /// DynamoDB filters out the rows of others.
     pub(super) async fn scan(&self, consumer: &str, stream: &str) -> Result<Vec<Lease>, StoreError> {
         let prefix = self.keys.prefix(consumer, stream)?;
         let (mut leases, mut from) = (Vec::new(), None);
@@ -35,7 +35,7 @@ impl DynamoDbLeaseStore {
         }
     }
 
-    /// One page of at most a megabyte, before rows are left out, and where the next one begins.
+    /// One page of at most a megabyte before filtering, and the key at which the next page begins.
     async fn page(&self, prefix: Option<&str>, from: Option<Item>) -> Result<(Vec<Item>, Option<Item>), StoreError> {
         let send = |client: Client| {
             let mut call =
@@ -48,7 +48,7 @@ impl DynamoDbLeaseStore {
             }
             call.send()
         };
-        let page = self.table.call(Asked { operation: "Scan", row: None }, send).await?;
+        let page = self.table.call(CallLabel { operation: "Scan", row: None }, send).await?;
         Ok((page.items.unwrap_or_default(), page.last_evaluated_key.filter(|key| !key.is_empty())))
     }
 
@@ -58,7 +58,7 @@ impl DynamoDbLeaseStore {
         let send = |client: Client| {
             client.get_item().table_name(&*self.table.name).key(KEY, text(&row)).consistent_read(true).send()
         };
-        let found = self.table.call(Asked { operation: "GetItem", row: Some(&row) }, send).await?;
+        let found = self.table.call(CallLabel { operation: "GetItem", row: Some(&row) }, send).await?;
         found.item.map(|item| self.row(&item).lease(key.clone())).transpose()
     }
 }

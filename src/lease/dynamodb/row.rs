@@ -1,4 +1,5 @@
-//! A row as it was read: by us, by the KCL, or by hand. What makes no sense is an error that names row and attribute.
+//! Reads a row that this library, the KCL or a person wrote. A value that makes no sense is an error that names the row
+//! and the attribute.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -17,7 +18,7 @@ use crate::{
     types::id::ShardId,
 };
 
-/// See the module.
+/// A row as DynamoDB returned it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a> {
     pub(super) table: &'a str,
@@ -25,7 +26,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Its key; an empty text where it has none, which no table of leases allows.
+    /// Its key. Every row of a lease table has one; if it is absent, this is empty.
     pub(super) fn key(&self) -> &'a str {
         match self.item.get(KEY) {
             Some(AttributeValue::S(key)) => key,
@@ -33,17 +34,17 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Whether it is a lease at all: the KCL keeps other things in the same table.
+    /// Whether the row is a lease: the KCL keeps other entities in the same table.
     pub(super) fn is_lease(&self) -> bool {
         self.item.get(ENTITY_TYPE).is_none_or(|kind| kind.as_s().is_ok_and(|kind| kind == LEASE))
     }
 
-    /// Whether this take made its owner the owner.
+    /// Whether this take made the current owner the owner.
     pub(super) fn was_taken_by(&self, take_id: &str) -> bool {
         self.item.get(TAKE_ID).is_some_and(|id| id.as_s().is_ok_and(|id| id == take_id))
     }
 
-    /// All of it.
+    /// The whole row as a lease.
     pub(super) fn lease(&self, key: LeaseKey) -> Result<Lease, StoreError> {
         Ok(Lease {
             key,
@@ -57,7 +58,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// What it says about how far the consumer has come, whoever wrote it.
+    /// The checkpoint, in the format of this library or of the KCL.
     fn checkpoint(&self) -> Result<Option<Checkpoint>, StoreError> {
         match self.text(CHECKPOINT)? {
             None | Some(LATEST | AT_TIMESTAMP) => Ok(None),
@@ -93,7 +94,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// A count, 0 where it is absent. It leaves room for one more, since every write adds one.
+    /// A count; 0 if it is absent. It is less than 2^63, because every write adds one.
     pub(super) fn count(&self, attribute: &str) -> Result<u64, StoreError> {
         let needed = "a whole number (N) from 0 to 2^63 - 1";
         match self.item.get(attribute) {
@@ -117,7 +118,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// A set has no order of its own.
+    /// Sorted, because a set has no order.
     fn parents(&self) -> Result<Vec<ShardId>, StoreError> {
         match self.item.get(PARENTS) {
             None => Ok(Vec::new()),
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_mean_what_their_writer_meant() {
+    fn checkpoints_of_this_library_and_of_the_kcl_are_read_as_meant() {
         let yes = AttributeValue::Bool(true);
         let checkpoint = |word: &str, name: &str, value| read([(CHECKPOINT, text(word)), (name, value)]).unwrap();
         let table = [
@@ -180,7 +181,7 @@ mod tests {
             ("SHARD_END", SUB_SEQUENCE, number(0), Some(Checkpoint::ShardEnd)),
             ("12", SUB_SEQUENCE, number(0), Some(Checkpoint::After("12".into()))),
             ("12", SUB_SEQUENCE, number(3), Some(Checkpoint::At("12".into()))),
-            // The KCL went on with a row of ours, and left what it does not know.
+            // The KCL continued with a row of this library and kept the attribute that it does not know.
             ("12", OPEN_AT_SEQUENCE, text("7"), Some(Checkpoint::After("12".into()))),
         ];
         for (word, name, value, meant) in table {
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error_that_names_row_and_attribute() {
+    fn a_value_that_makes_no_sense_is_an_error_that_names_row_and_attribute() {
         let table = [
             (OWNER, number(1)),
             (COUNTER, text("1")),

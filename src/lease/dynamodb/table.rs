@@ -1,4 +1,4 @@
-//! The table: calls on it, its creation, and what is said when a call fails.
+//! The table: calls on it, its creation, and the texts of its errors.
 
 use std::{
     error::Error,
@@ -22,7 +22,7 @@ use aws_sdk_dynamodb::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{attribute::KEY, client::Source};
+use super::{attribute::KEY, client::ClientSource};
 use crate::{
     aws::classify,
     error::{
@@ -31,24 +31,26 @@ use crate::{
     },
 };
 
-/// How long one call waits for a table that is being created. The library gives a call up after a renewal interval,
-/// 3 s by default, and an error that says what is going on is better than that.
-const PATIENCE: Duration = Duration::from_secs(2);
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How long one call waits for a table that is being created. The library abandons a call after a renewal interval, 3 s
+/// by default; before that, this returns an error that says what happens.
+const CREATION_WAIT: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The pause between two looks at a table that is being created.
+const CREATION_POLL: Duration = Duration::from_millis(200);
+
+/// A table and the client for it.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) name: Arc<str>,
-    pub(super) source: Source,
+    pub(super) source: ClientSource,
     pub(super) create_if_missing: bool,
-    /// A call was answered: the table is there, and one that is missing later was deleted on purpose.
+    /// A call has succeeded, so the table exists. If it is missing later, someone deleted it on purpose.
     seen: Arc<AtomicBool>,
 }
 
-/// A call, for the text of its error.
+/// Names a call in the text of its error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct CallLabel<'a> {
     pub(super) operation: &'static str,
     /// The key of the row.
     pub(super) row: Option<&'a str>,
@@ -56,7 +58,7 @@ pub(super) struct Asked<'a> {
 
 impl Table {
     /// A table by its name, which is checked.
-    pub(super) fn new(name: Arc<str>, source: Source) -> Result<Self, KinesisError> {
+    pub(super) fn new(name: Arc<str>, source: ClientSource) -> Result<Self, KinesisError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         if !(3..=255).contains(&name.len()) || !name.chars().all(allowed) {
             let limit = "3 to 255 letters, digits, '_', '.' and '-'";
@@ -65,10 +67,10 @@ impl Table {
         Ok(Self { name, source, create_if_missing: false, seen: Arc::default() })
     }
 
-    /// Makes a call, and creates the table first if it is missing and is to be created.
+    /// Makes a call. If the table is missing and `create_if_missing` is set, creates it and makes the call again.
     pub(super) async fn call<T, E, F>(
         &self,
-        asked: Asked<'_>,
+        label: CallLabel<'_>,
         send: impl Fn(Client) -> F + Send + Sync,
     ) -> Result<T, StoreError>
     where
@@ -91,26 +93,26 @@ impl Table {
                 self.seen.store(true, Ordering::Relaxed);
                 Ok(answer)
             }
-            Err(error) => Err(self.failed(asked, &client, error)),
+            Err(error) => Err(self.failed(label, &client, error)),
         }
     }
 
-    /// Creates the table, or finds that somebody does, and waits for it. Each step looks at what there is, so a call
-    /// that is given up in the middle is gone on with by the next one.
+    /// Creates the table, also if another instance does at the same time, and waits until it is active. Each step looks
+    /// at the current state, so the next call continues an abandoned one.
     async fn create(&self, client: &Client) -> Result<(), StoreError> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + CREATION_WAIT;
         match definition(client, &self.name).send().await {
-            Ok(_) => tracing::info!(table = %self.name, "the lease table is being created"),
+            Ok(_) => tracing::info!(table = %self.name, "creating the lease table"),
             Err(error) if error.as_service_error().is_some_and(CreateTableError::is_resource_in_use_exception) => {}
-            Err(error) => return Err(self.failed(Asked { operation: "CreateTable", row: None }, client, error)),
+            Err(error) => return Err(self.failed(CallLabel { operation: "CreateTable", row: None }, client, error)),
         }
         while !self.is_active(client).await? {
-            if Instant::now() + LOOK_AGAIN > until {
+            if Instant::now() + CREATION_POLL > until {
                 let table = &self.name;
-                let words = "is being created and not active yet, which takes some seconds; it is tried again";
+                let words = "is being created and not active yet, which takes some seconds; the library retries";
                 return Err(StoreError::new(format!("table {table:?} {words}")));
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(CREATION_POLL).await;
         }
         Ok(())
     }
@@ -118,16 +120,16 @@ impl Table {
     async fn is_active(&self, client: &Client) -> Result<bool, StoreError> {
         match client.describe_table().table_name(&*self.name).send().await {
             Ok(described) => Ok(described.table().and_then(|table| table.table_status()) == Some(&TableStatus::Active)),
-            // A table that was just created is not seen everywhere at once.
+            // A new table is not visible everywhere at once.
             Err(error) if error.as_service_error().is_some_and(DescribeTableError::is_resource_not_found_exception) => {
                 Ok(false)
             }
-            Err(error) => Err(self.failed(Asked { operation: "DescribeTable", row: None }, client, error)),
+            Err(error) => Err(self.failed(CallLabel { operation: "DescribeTable", row: None }, client, error)),
         }
     }
 
-    /// Puts a failure into words: where, what, why, and what to do about it.
-    fn failed<E>(&self, asked: Asked<'_>, client: &Client, error: SdkError<E, HttpResponse>) -> StoreError
+    /// The error of a failed call: the table, the operation, the reason, and what to do.
+    fn failed<E>(&self, label: CallLabel<'_>, client: &Client, error: SdkError<E, HttpResponse>) -> StoreError
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
@@ -136,23 +138,23 @@ impl Table {
         let remedy = match kind {
             FailureKind::NotFound => format!(
                 "; there is no such table in region {region:?}: look at the region, create the table as the \
-                 documentation of DynamoDbLeaseStore shows, or have it created with create_if_missing()"
+                 documentation of DynamoDbLeaseStore shows, or call create_if_missing()"
             ),
             FailureKind::Denied => {
-                format!("; it needs credentials that allow dynamodb:{} on this table", asked.operation)
+                format!("; it needs credentials that allow dynamodb:{} on this table", label.operation)
             }
             FailureKind::Throttled => {
-                "; the capacity of the table is spent: bill it on demand, or provision more".to_owned()
+                "; the table has no capacity left: bill it on demand, or provision more".to_owned()
             }
-            FailureKind::Unreachable => format!("; look at the network, the endpoint and the region ({region})"),
+            FailureKind::Unreachable => format!("; check the network, the endpoint and the region ({region})"),
             _ => String::new(),
         };
         let table = &self.name;
-        StoreError::new(format!("table {table:?}, {asked} failed: {detail}{remedy}")).caused_by(error)
+        StoreError::new(format!("table {table:?}, {label} failed: {detail}{remedy}")).caused_by(error)
     }
 }
 
-/// A table as the KCL has it: the key of the lease, and nothing beside it.
+/// The definition of a table as the KCL makes it: the key of the lease and nothing else.
 fn definition(client: &Client, name: &str) -> CreateTableFluentBuilder {
     let key = KeySchemaElement::builder().attribute_name(KEY).key_type(KeyType::Hash).build();
     let attribute = AttributeDefinition::builder().attribute_name(KEY).attribute_type(ScalarAttributeType::S).build();
@@ -164,7 +166,7 @@ fn definition(client: &Client, name: &str) -> CreateTableFluentBuilder {
         .set_attribute_definitions(attribute.ok().map(|attribute| vec![attribute]))
 }
 
-impl fmt::Display for Asked<'_> {
+impl fmt::Display for CallLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.row {
             Some(row) => write!(f, "row {row:?}: {}", self.operation),
@@ -178,8 +180,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_table_is_checked_before_anything_is_sent() {
-        let table = |name: &str| Table::new(name.into(), Source::Chain(super::super::client::Chain::default()));
+    fn the_name_of_a_table_is_checked_before_any_call() {
+        let table = |name: &str| Table::new(name.into(), ClientSource::Chain(super::super::client::Chain::default()));
         for name in ["abc", "my-leases_v1.2", &"x".repeat(255)] {
             table(name).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The writes: each is one conditional call on one row, whose refusal shows the row.
+//! The writes: each is one conditional call on one row, and a refusal shows the row.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     checkpoint,
     expression::{Expression, set_of},
     row::Row,
-    table::Asked,
+    table::CallLabel,
 };
 use crate::{
     error::service::StoreError,
@@ -26,11 +26,11 @@ use crate::{
     types::id::ShardId,
 };
 
-/// How often a holder's write is tried on a row that moves. One that asks for the shard and a late write of the holder's
-/// own can move it, each once a renewal interval.
+/// How often a holder's write is tried on a row whose counter changes. Two writes can change it, each once in a renewal
+/// interval: an instance that asks for the shard, and a late write of this holder.
 const TRIES: u32 = 5;
 
-/// What came of a call. A refusal has the row as it stands; none if there is no row.
+/// The outcome of a call. A refusal has the current row; none if there is no row.
 enum WriteOutcome {
     Applied(Option<Item>),
     Refused(Option<Item>),
@@ -41,7 +41,7 @@ impl DynamoDbLeaseStore {
         let id = Uuid::new_v4().to_string();
         let first = self.take_step(take, &id, false).await?;
         match &first {
-            // Only the row says whether it changes hands, and it is still as it was seen.
+            // The row is still as it was seen, so the take was refused because another owner has it: it changes hands.
             Write::Refused(Some(row)) if Some(row.seen()) == take.seen && row.owner.is_some() => {
                 self.take_step(take, &id, true).await
             }
@@ -49,7 +49,8 @@ impl DynamoDbLeaseStore {
         }
     }
 
-    /// One try of a take, which is counted as a change of hands, or is only to be applied if it is none.
+    /// One try of a take. With `switches` it counts as a change of the owner; without, it is only applied if it is
+    /// none.
     async fn take_step(&self, take: &Take, id: &str, switches: bool) -> Result<Write<Lease>, StoreError> {
         let seen = take.seen.unwrap_or(Seen { epoch: 0, counter: 0 });
         let write = match take.seen {
@@ -72,10 +73,12 @@ impl DynamoDbLeaseStore {
         };
         let taken = match self.update(&take.key, &write, ReturnValue::AllNew).await? {
             WriteOutcome::Applied(Some(row)) => row,
-            // The answer of an earlier attempt of this very call was lost.
+            // An earlier attempt of this call took the lease, but its response was lost.
             WriteOutcome::Refused(Some(row)) if self.row(&row).was_taken_by(id) => row,
             WriteOutcome::Refused(row) => return Ok(Write::Refused(self.lease(&take.key, row)?)),
-            WriteOutcome::Applied(None) => return Err(StoreError::new("DynamoDB answered a take without the new row")),
+            WriteOutcome::Applied(None) => {
+                return Err(StoreError::new("DynamoDB did not return the new row of a take"));
+            }
         };
         let lease = self.row(&taken).lease(take.key.clone())?;
         let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
@@ -83,8 +86,9 @@ impl DynamoDbLeaseStore {
         Ok(Write::Applied(lease))
     }
 
-    /// A write of the holder, conditional on the counter that the last answer showed. Where only the counter is another
-    /// one, somebody asked for the shard, or a write of ours came late: it is tried again on what there is now.
+    /// A write of the holder, conditional on the counter of the last response. If only the counter differs, another
+    /// instance asked for the shard or a write of this holder was late: the write is tried again with the current
+    /// counter.
     pub(super) async fn write_as(
         &self,
         held: &Held,
@@ -116,10 +120,10 @@ impl DynamoDbLeaseStore {
             self.counters.saw(held, counter);
         }
         let (table, key) = (&self.table.name, self.keys.text(&held.key)?);
-        Err(StoreError::new(format!("table {table:?}, row {key:?}: it was changed {TRIES} times during one write")))
+        Err(StoreError::new(format!("table {table:?}, row {key:?}: it changed {TRIES} times during one write")))
     }
 
-    /// A write on a row that is as it was seen.
+    /// A write on a row, conditional on it being as seen.
     pub(super) async fn write_seen(
         &self,
         key: &LeaseKey,
@@ -128,12 +132,12 @@ impl DynamoDbLeaseStore {
     ) -> Result<Write, StoreError> {
         let write = change(Expression::when_seen(seen)).set(COUNTER, number(seen.counter.saturating_add(1)));
         let outcome = self.update(key, &write, ReturnValue::None).await?;
-        self.answer(key, outcome)
+        self.outcome(key, outcome)
     }
 
     pub(super) async fn delete_seen(&self, key: &LeaseKey, seen: Seen) -> Result<Write, StoreError> {
         let (row, write) = (self.keys.text(key)?, Expression::when_seen(seen));
-        let asked = Asked { operation: "DeleteItem", row: Some(&row) };
+        let label = CallLabel { operation: "DeleteItem", row: Some(&row) };
         let send = |client: Client| {
             let call = client
                 .delete_item()
@@ -155,8 +159,8 @@ impl DynamoDbLeaseStore {
                 }
             }
         };
-        let outcome = self.table.call(asked, send).await?;
-        self.answer(key, outcome)
+        let outcome = self.table.call(label, send).await?;
+        self.outcome(key, outcome)
     }
 
     async fn update(
@@ -166,7 +170,7 @@ impl DynamoDbLeaseStore {
         returned: ReturnValue,
     ) -> Result<WriteOutcome, StoreError> {
         let row = self.keys.text(key)?;
-        let asked = Asked { operation: "UpdateItem", row: Some(&row) };
+        let label = CallLabel { operation: "UpdateItem", row: Some(&row) };
         let send = |client: Client| {
             let call = client
                 .update_item()
@@ -190,10 +194,10 @@ impl DynamoDbLeaseStore {
                 }
             }
         };
-        self.table.call(asked, send).await
+        self.table.call(label, send).await
     }
 
-    fn answer(&self, key: &LeaseKey, outcome: WriteOutcome) -> Result<Write, StoreError> {
+    fn outcome(&self, key: &LeaseKey, outcome: WriteOutcome) -> Result<Write, StoreError> {
         match outcome {
             WriteOutcome::Applied(_) => Ok(Write::Applied(())),
             WriteOutcome::Refused(row) => Ok(Write::Refused(self.lease(key, row)?)),

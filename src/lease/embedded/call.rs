@@ -1,73 +1,73 @@
-//! A call on its way: asked by a future, done by the worker, answered once what it did is on the disk.
+//! A call from a future to the worker. Its response waits until the changes of the call are on the disk.
 
 use tokio::sync::oneshot;
 
-use super::rows::{Rows, Trouble};
+use super::rows::{Rows, StepError};
 use crate::error::service::StoreError;
 
-/// One call, whatever it answers with.
+/// One call, with any type of response.
 pub(super) trait Call: Send {
-    /// Whether nobody waits for the answer any more.
+    /// Whether the caller dropped its future.
     fn is_abandoned(&self) -> bool;
 
-    /// Does it, and keeps the answer. An error is one of the file, and ends the transaction.
+    /// Runs the call and keeps its response. An error is a failure of the file and ends the transaction.
     fn run(&mut self, rows: &mut Rows<'_>) -> Result<(), redb::StorageError>;
 
-    /// Answers it, now that it is known what became of the transaction.
-    fn answer(self: Box<Self>, outcome: Result<(), StoreError>);
+    /// Responds to the caller, once the outcome of the transaction is known.
+    fn respond(self: Box<Self>, outcome: Result<(), StoreError>);
 }
 
-/// What a call waits to hear.
-pub(super) type Answered<T> = oneshot::Receiver<Result<T, StoreError>>;
+/// Where the caller waits for the response.
+pub(super) type Response<T> = oneshot::Receiver<Result<T, StoreError>>;
 
-/// Makes a call of a step, and of where its answer arrives.
-pub(super) fn call<T, S>(step: S) -> (Box<dyn Call>, Answered<T>)
+/// Makes a call of a step, and the receiver of its response.
+pub(super) fn call<T, S>(step: S) -> (Box<dyn Call>, Response<T>)
 where
     T: Send + 'static,
-    S: FnOnce(&mut Rows<'_>) -> Result<T, Trouble> + Send + 'static,
+    S: FnOnce(&mut Rows<'_>) -> Result<T, StepError> + Send + 'static,
 {
-    let (asker, answered) = oneshot::channel();
-    (Box::new(Asked { state: State::Waiting(step), asker }), answered)
+    let (caller, response) = oneshot::channel();
+    (Box::new(QueuedCall { state: CallState::Queued(step), caller }), response)
 }
 
-struct Asked<T, S> {
-    state: State<T, S>,
-    asker: oneshot::Sender<Result<T, StoreError>>,
+struct QueuedCall<T, S> {
+    state: CallState<T, S>,
+    caller: oneshot::Sender<Result<T, StoreError>>,
 }
 
-enum State<T, S> {
-    Waiting(S),
+enum CallState<T, S> {
+    Queued(S),
     Running,
     Done(Result<T, StoreError>),
 }
 
-impl<T, S> Call for Asked<T, S>
+impl<T, S> Call for QueuedCall<T, S>
 where
     T: Send,
-    S: FnOnce(&mut Rows<'_>) -> Result<T, Trouble> + Send,
+    S: FnOnce(&mut Rows<'_>) -> Result<T, StepError> + Send,
 {
     fn is_abandoned(&self) -> bool {
-        self.asker.is_closed()
+        self.caller.is_closed()
     }
 
     fn run(&mut self, rows: &mut Rows<'_>) -> Result<(), redb::StorageError> {
-        if let State::Waiting(step) = std::mem::replace(&mut self.state, State::Running) {
-            self.state = State::Done(match step(rows) {
-                Ok(answer) => Ok(answer),
-                Err(Trouble::Row(error)) => Err(error),
-                Err(Trouble::File(error)) => return Err(error),
+        if let CallState::Queued(step) = std::mem::replace(&mut self.state, CallState::Running) {
+            self.state = CallState::Done(match step(rows) {
+                Ok(response) => Ok(response),
+                Err(StepError::Row(error)) => Err(error),
+                Err(StepError::File(error)) => return Err(error),
             });
         }
         Ok(())
     }
 
-    fn answer(self: Box<Self>, outcome: Result<(), StoreError>) {
-        let answer = match (outcome, self.state) {
-            (Ok(()), State::Done(answer)) => answer,
+    fn respond(self: Box<Self>, outcome: Result<(), StoreError>) {
+        let response = match (outcome, self.state) {
+            (Ok(()), CallState::Done(response)) => response,
             (Err(error), _) => Err(error),
-            (Ok(()), _) => Err(StoreError::new("the call was not made")),
+            (Ok(()), _) => Err(StoreError::new("the call did not run")),
         };
-        // Whoever gave the call up does not hear it.
-        let _ = self.asker.send(answer);
+        // The caller may have dropped its future.
+        let _ = self.caller.send(response);
     }
 }

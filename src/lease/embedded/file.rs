@@ -1,4 +1,12 @@
-//! The file: opening it, and doing a group of calls in one transaction.
+//! The file: opening it, and running a group of calls in one transaction.
+//!
+//! **A renewal is not synced.** A crash takes back the counter and nothing else; a take, whose epoch fences, is synced.
+//! The only observer of the counter was in the one process that had the file open, and it ended with the process.
+//! Within that process the counter can move back only after a failed transaction. Then an observer waits longer, or
+//! takes a lease whose holder the epoch fences.
+//!
+//! **The file appears in one step.** It is created under another name and linked to its final one. So a process that is
+//! killed meanwhile leaves nothing that the next process has to refuse as damaged.
 
 use std::{
     any::Any,
@@ -12,51 +20,51 @@ use uuid::Uuid;
 
 use super::{
     call::Call,
-    rows::{LEASES, Need, Rows},
-    trouble,
+    failure,
+    rows::{LEASES, Rows, SyncNeed},
 };
 use crate::error::service::StoreError;
 
-/// What the file says of itself.
+/// The table that holds the version of the file's format.
 const ABOUT: TableDefinition<&str, u64> = TableDefinition::new("kinesis-stream");
 const FORMAT: &str = "format";
 const VERSION: u64 = 1;
 
-/// A thousand rows are a quarter of this.
+/// Four times what a thousand rows take.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
 
-/// When a file is opened.
+/// Whether a missing file may be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
-    /// The user opens it, and it may be new.
-    First,
-    /// It failed, and is opened once more. If it is gone, so are the checkpoints, and a new one would hide that.
-    Again,
+pub(super) enum OpenMode {
+    /// The user opens the file, and it may be new.
+    Create,
+    /// The file failed before. If it is missing now, so are the checkpoints, and a new file would hide that.
+    Existing,
 }
 
-/// Where the database comes from: a path, or what a test puts in its place.
-pub(super) type Source = Box<dyn Fn(Opening) -> Result<Database, DatabaseError> + Send>;
+/// Opens the database: at a path, or a replacement in a test.
+pub(super) type OpenDatabase = Box<dyn Fn(OpenMode) -> Result<Database, DatabaseError> + Send>;
 
-/// See the module.
+/// A file of leases. It reopens its database after a failure.
 pub(super) struct LeaseFile {
     path: PathBuf,
-    source: Source,
-    /// None after a failure: a database that failed once answers nothing any more, and is opened anew.
+    open_database: OpenDatabase,
+    /// None after a failure: a database that failed once fails every call, so the next call reopens it.
     database: Option<Database>,
 }
 
 impl LeaseFile {
-    /// Opens the file at a path, or makes it.
+    /// Opens the file at a path, or creates it.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let path = path.to_owned();
-        let place = path.clone();
-        Self::over(path, Box::new(move |opening| database(&place, opening)))
+        let target = path.clone();
+        Self::over(path, Box::new(move |mode| database(&target, mode)))
     }
 
-    /// Opens what a source has.
-    pub(super) fn over(path: PathBuf, source: Source) -> Result<Self, StoreError> {
-        let mut file = Self { path, source, database: None };
-        file.database = Some(file.opened(Opening::First)?);
+    /// Opens the file through this function.
+    pub(super) fn over(path: PathBuf, open_database: OpenDatabase) -> Result<Self, StoreError> {
+        let mut file = Self { path, open_database, database: None };
+        file.database = Some(file.opened(OpenMode::Create)?);
         Ok(file)
     }
 
@@ -64,75 +72,75 @@ impl LeaseFile {
         &self.path
     }
 
-    /// As after a transaction that failed.
+    /// Puts the file in the state after a failed transaction.
     #[cfg(test)]
     pub(super) fn fail(&mut self) {
         self.database = None;
     }
 
-    /// Does these calls in one transaction, which is on the disk when this returns if anything but renewals was written.
-    /// After an error none of them is done.
+    /// Runs these calls in one transaction. When this returns, the transaction is on the disk, unless it wrote renewals
+    /// only. After an error, no call has changed anything.
     pub(super) fn run(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), StoreError> {
         let database = match self.database.take() {
             Some(database) => database,
-            None => self.opened(Opening::Again)?,
+            None => self.opened(OpenMode::Existing)?,
         };
-        self.database = Some(self.guarded(move || transaction(&database, calls).map(|()| database))?);
+        self.database = Some(self.catching(move || transaction(&database, calls).map(|()| database))?);
         Ok(())
     }
 
-    /// The database, open and of our kind.
-    fn opened(&self, opening: Opening) -> Result<Database, StoreError> {
-        let database = self.guarded(|| (self.source)(opening))?;
-        let (database, found) = self.guarded(|| prepare(&database).map(|found| (database, found)))?;
+    /// Opens the database and checks that it is one of this library.
+    fn opened(&self, mode: OpenMode) -> Result<Database, StoreError> {
+        let database = self.catching(|| (self.open_database)(mode))?;
+        let (database, found) = self.catching(|| prepare(&database).map(|found| (database, found)))?;
         match found {
             Found::Ours => Ok(database),
-            Found::Newer(version) => Err(trouble::newer(&self.path, version, VERSION)),
-            Found::Foreign => Err(trouble::foreign(&self.path)),
+            Found::Newer(version) => Err(failure::newer(&self.path, version, VERSION)),
+            Found::Foreign => Err(failure::foreign(&self.path)),
         }
     }
 
-    /// A damaged file can make the database panic. That is an error of the file, as others are.
-    fn guarded<T, E: Into<redb::Error>>(&self, step: impl FnOnce() -> Result<T, E>) -> Result<T, StoreError> {
+    /// Runs a step, and turns its error or panic into a [`StoreError`]: a damaged file can make the database panic.
+    fn catching<T, E: Into<redb::Error>>(&self, step: impl FnOnce() -> Result<T, E>) -> Result<T, StoreError> {
         match catch_unwind(AssertUnwindSafe(step)) {
-            Ok(done) => done.map_err(|error| trouble::failed(&self.path, error.into())),
-            Err(panic) => Err(trouble::panicked(&self.path, said(&*panic))),
+            Ok(done) => done.map_err(|error| failure::failed(&self.path, error.into())),
+            Err(panic) => Err(failure::panicked(&self.path, panic_text(&*panic))),
         }
     }
 }
 
-/// The words of a panic.
-fn said(panic: &(dyn Any + Send)) -> &str {
+/// The message of a panic.
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given")
 }
 
 /// Opens the database at a path.
-fn database(path: &Path, opening: Opening) -> Result<Database, DatabaseError> {
-    if opening == Opening::Again {
+fn database(path: &Path, mode: OpenMode) -> Result<Database, DatabaseError> {
+    if mode == OpenMode::Existing {
         return builder().open(path);
     }
-    put_empty_one(path);
+    create_empty(path);
     let database = builder().create(path)?;
     sync_folder(path)?;
     Ok(database)
 }
 
-/// Puts an empty database where no file is, in one step: a process that is killed while it makes one leaves none that is
-/// half made. Where that does not work, it is made in place, and what is wrong shows there.
-fn put_empty_one(path: &Path) {
+/// If no file exists, puts an empty database there in one step, so that a process that is killed meanwhile leaves no
+/// half-made file. If this fails, the caller creates the database in place and gets the error.
+fn create_empty(path: &Path) {
     if path.try_exists().unwrap_or(true) {
         return;
     }
     let new = path.with_added_extension(format!("new-{}", Uuid::new_v4()));
     if builder().create(&new).is_ok() {
-        // Unlike a rename, a link never replaces the file of one who was faster.
+        // Unlike a rename, a link never replaces the file of a faster process.
         let _ = fs::hard_link(&new, path);
     }
     let _ = fs::remove_file(&new);
 }
 
-/// A file that was just made is found after a power loss only once its folder is on the disk, too.
+/// Syncs the folder: a new file survives a power loss only once its folder is on the disk, too.
 fn sync_folder(path: &Path) -> io::Result<()> {
     if cfg!(unix) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -153,7 +161,7 @@ enum Found {
     Foreign,
 }
 
-/// DueQueue whose database it is, and makes an empty one ours.
+/// Finds out which program wrote the database, and initializes an empty one.
 fn prepare(database: &Database) -> Result<Found, redb::Error> {
     let transaction = database.begin_write()?;
     let tables: Vec<_> = transaction.list_tables()?.map(|table| table.name().to_owned()).collect();
@@ -172,22 +180,22 @@ fn prepare(database: &Database) -> Result<Found, redb::Error> {
     Ok(Found::Ours)
 }
 
-/// Does these calls, and commits what they wrote.
+/// Runs these calls and commits their changes.
 ///
-/// Renewals alone need not be on the disk. What a crash takes back is the counter of rows, and everybody who saw it move
-/// was in this process, which alone has the file open, and is gone with it.
+/// Renewals alone need not be on the disk. A crash takes back the counters of rows; every observer of those was in this
+/// process, the only one that has the file open, and ended with it.
 fn transaction(database: &Database, calls: &mut [Box<dyn Call>]) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     let mut rows = Rows::new(transaction.open_table(LEASES)?);
     for call in calls {
         call.run(&mut rows)?;
     }
-    let need = rows.need();
+    let need = rows.sync_need();
     drop(rows);
     match need {
-        Need::Nothing => return Ok(transaction.abort()?),
-        Need::InTime => transaction.set_durability(Durability::None)?,
-        Need::Now => transaction.set_durability(Durability::Immediate)?,
+        SyncNeed::None => return Ok(transaction.abort()?),
+        SyncNeed::Later => transaction.set_durability(Durability::None)?,
+        SyncNeed::Now => transaction.set_durability(Durability::Immediate)?,
     }
     Ok(transaction.commit()?)
 }

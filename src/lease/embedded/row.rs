@@ -1,12 +1,12 @@
-//! How a row is written in the file: a pure codec.
+//! The bytes of a row in the file: a pure codec.
 //!
 //! ```text
 //! version 1 | { tag | u32 length | that many bytes }*
 //! ```
 //!
-//! Numbers are big-endian, texts UTF-8; consumer, stream and shard are the key of the row and not in it. A field that
-//! is not there is none, so a later version of this crate can add fields and read the rows of this one. What it cannot
-//! do is have this one rewrite its rows: what this version does not know it refuses, rather than lose it.
+//! Numbers are big-endian and texts are UTF-8. Consumer, stream and shard are the key of the row, so the row does not
+//! repeat them. An absent field is none, so a later version of this crate can add fields and still read the rows of
+//! this one. This version refuses rows with fields that it does not know: rewriting them would lose those fields.
 
 use std::str;
 
@@ -46,7 +46,7 @@ pub(super) enum Unreadable {
     Damaged,
 }
 
-/// The bytes of a row.
+/// Writes a row as bytes.
 pub(super) fn encode(lease: &Lease) -> Vec<u8> {
     let mut row = vec![VERSION];
     text(&mut row, OWNER, lease.owner.as_deref());
@@ -75,14 +75,14 @@ fn text(row: &mut Vec<u8>, tag: u8, text: Option<&str>) {
     }
 }
 
-/// What is longer than 4 GiB was refused before it came here: the database takes values of up to 3 GiB.
+/// No field is longer than 4 GiB: the database takes values of up to 3 GiB.
 fn field(row: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
     row.put_u8(tag);
     row.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     row.put_slice(bytes);
 }
 
-/// The row in these bytes.
+/// Reads a row from these bytes.
 pub(super) fn decode(key: &LeaseKey, mut row: &[u8]) -> Result<Lease, Unreadable> {
     match row.try_get_u8() {
         Ok(VERSION) => {}
@@ -188,15 +188,15 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_row_is_an_error_and_no_panic(bytes in any::<Vec<u8>>()) {
+        fn bytes_that_are_no_row_are_an_error_and_no_panic(bytes in any::<Vec<u8>>()) {
             let _ = decode(&key(), &bytes);
             let _ = decode(&key(), &[&[VERSION], bytes.as_slice()].concat());
         }
     }
 
-    // The rows of files that are out there: if this test has to change, version 1 can no longer be read.
+    // Users have files with these bytes: a change of this test means that version 1 can no longer be read.
     #[test]
-    fn the_bytes_of_version_1_stay_what_they_are() {
+    fn the_bytes_of_version_1_do_not_change() {
         let lease = Lease {
             owner: Some("a".into()),
             checkpoint: Some(Checkpoint::After("49".into())),

@@ -1,4 +1,4 @@
-//! The table of leases inside one write transaction, and the steps that the contract names.
+//! The table of leases in one write transaction, and the steps of [`LeaseStore`](crate::LeaseStore) on it.
 
 use std::sync::Arc;
 
@@ -10,55 +10,55 @@ use crate::{
     lease::{Held, Lease, LeaseKey, Seen, Take, Write},
 };
 
-/// Consumer, stream and shard: the rows of one consumer and stream lie side by side.
+/// Consumer, stream and shard, so the rows of one consumer and stream are adjacent.
 type Key = (&'static str, &'static str, &'static str);
 
 pub(super) const LEASES: TableDefinition<Key, &[u8]> = TableDefinition::new("leases");
 
-/// How soon what was written has to be on the disk.
+/// When the changes have to be on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Need {
-    /// Nothing was written.
-    Nothing,
-    /// With the next write that has to be.
-    InTime,
-    /// Before the answer.
+pub(super) enum SyncNeed {
+    /// Nothing changed.
+    None,
+    /// Together with the next change that is synced.
+    Later,
+    /// Before the response.
     Now,
 }
 
-/// Why a step was not done.
+/// Why a step failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// Its row is not as it should be: other steps of the transaction can go on.
+pub(super) enum StepError {
+    /// Its row cannot be read. Other steps of the transaction can continue.
     Row(StoreError),
-    /// The file failed, and with it the transaction.
+    /// The file failed, and the transaction with it.
     File(StorageError),
 }
 
-impl From<StorageError> for Trouble {
+impl From<StorageError> for StepError {
     fn from(error: StorageError) -> Self {
         Self::File(error)
     }
 }
 
-/// The table, in a transaction.
+/// The table in a transaction.
 pub(super) struct Rows<'txn> {
     table: Table<'txn, Key, &'static [u8]>,
-    need: Need,
+    sync_need: SyncNeed,
 }
 
 impl<'txn> Rows<'txn> {
     pub(super) fn new(table: Table<'txn, Key, &'static [u8]>) -> Self {
-        Self { table, need: Need::Nothing }
+        Self { table, sync_need: SyncNeed::None }
     }
 
-    /// What the steps so far make necessary.
-    pub(super) fn need(&self) -> Need {
-        self.need
+    /// When the changes of all steps so far have to be on the disk.
+    pub(super) fn sync_need(&self) -> SyncNeed {
+        self.sync_need
     }
 
     /// See [`LeaseStore::leases`](crate::LeaseStore::leases).
-    pub(super) fn leases(&self, consumer: &str, stream: &str) -> Result<Vec<Lease>, Trouble> {
+    pub(super) fn leases(&self, consumer: &str, stream: &str) -> Result<Vec<Lease>, StepError> {
         let mut leases = Vec::new();
         for entry in self.table.range((consumer, stream, "")..)? {
             let (key, row) = entry?;
@@ -73,7 +73,7 @@ impl<'txn> Rows<'txn> {
     }
 
     /// See [`LeaseStore::take`](crate::LeaseStore::take).
-    pub(super) fn take(&mut self, take: &Take) -> Result<Write<Lease>, Trouble> {
+    pub(super) fn take(&mut self, take: &Take) -> Result<Write<Lease>, StepError> {
         let row = self.get(&take.key)?;
         if row.as_ref().map(Lease::seen) != take.seen {
             return Ok(Write::Refused(row));
@@ -89,26 +89,31 @@ impl<'txn> Rows<'txn> {
             stream_created: take.stream_created,
             wanted_by: None,
         };
-        self.put(&taken, Need::Now)?;
+        self.put(&taken, SyncNeed::Now)?;
         Ok(Write::Applied(taken))
     }
 
-    /// Changes a row as its holder.
-    pub(super) fn write(&mut self, held: &Held, need: Need, change: impl FnOnce(&mut Lease)) -> Result<Write, Trouble> {
+    /// Changes a row for its holder.
+    pub(super) fn write(
+        &mut self,
+        held: &Held,
+        need: SyncNeed,
+        change: impl FnOnce(&mut Lease),
+    ) -> Result<Write, StepError> {
         let holds = |row: &Lease| row.owner.as_ref() == Some(&held.owner) && row.epoch == held.epoch;
         self.update(&held.key, holds, need, change)
     }
 
     /// See [`LeaseStore::ask`](crate::LeaseStore::ask).
-    pub(super) fn ask(&mut self, key: &LeaseKey, seen: Seen, by: Arc<str>) -> Result<Write, Trouble> {
-        self.update(key, |row| row.seen() == seen, Need::Now, |row| row.wanted_by = Some(by))
+    pub(super) fn ask(&mut self, key: &LeaseKey, seen: Seen, by: Arc<str>) -> Result<Write, StepError> {
+        self.update(key, |row| row.seen() == seen, SyncNeed::Now, |row| row.wanted_by = Some(by))
     }
 
     /// See [`LeaseStore::delete`](crate::LeaseStore::delete).
-    pub(super) fn delete(&mut self, key: &LeaseKey, seen: Seen) -> Result<Write, Trouble> {
+    pub(super) fn delete(&mut self, key: &LeaseKey, seen: Seen) -> Result<Write, StepError> {
         match self.get(key)? {
             Some(row) if row.seen() == seen => {
-                self.need = Need::Now;
+                self.sync_need = SyncNeed::Now;
                 self.table.remove(columns(key))?;
                 Ok(Write::Applied(()))
             }
@@ -120,9 +125,9 @@ impl<'txn> Rows<'txn> {
         &mut self,
         key: &LeaseKey,
         condition: impl FnOnce(&Lease) -> bool,
-        need: Need,
+        need: SyncNeed,
         change: impl FnOnce(&mut Lease),
-    ) -> Result<Write, Trouble> {
+    ) -> Result<Write, StepError> {
         match self.get(key)? {
             Some(mut row) if condition(&row) => {
                 change(&mut row);
@@ -134,12 +139,12 @@ impl<'txn> Rows<'txn> {
         }
     }
 
-    fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, Trouble> {
+    fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StepError> {
         self.table.get(columns(key))?.map(|row| read(key, row.value())).transpose()
     }
 
-    fn put(&mut self, lease: &Lease, need: Need) -> Result<(), Trouble> {
-        self.need = self.need.max(need);
+    fn put(&mut self, lease: &Lease, need: SyncNeed) -> Result<(), StepError> {
+        self.sync_need = self.sync_need.max(need);
         self.table.insert(columns(&lease.key), row::encode(lease).as_slice())?;
         Ok(())
     }
@@ -149,9 +154,9 @@ fn columns(key: &LeaseKey) -> (&str, &str, &str) {
     (&key.consumer, &key.stream, key.shard.as_str())
 }
 
-fn read(key: &LeaseKey, bytes: &[u8]) -> Result<Lease, Trouble> {
+fn read(key: &LeaseKey, bytes: &[u8]) -> Result<Lease, StepError> {
     row::decode(key, bytes).map_err(|unreadable| {
         let message = format!("the row {key} cannot be read: {unreadable}");
-        Trouble::Row(StoreError::new(message).caused_by(unreadable))
+        StepError::Row(StoreError::new(message).caused_by(unreadable))
     })
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with a file, in words that name it and say what to do.
+//! The errors of a file. Each names the file and says what to do.
 
 use std::{io::ErrorKind, path::Path};
 
@@ -6,11 +6,11 @@ use redb::Error;
 
 use crate::error::service::StoreError;
 
-/// What the database says.
+/// The database returned an error.
 pub(super) fn failed(path: &Path, error: Error) -> StoreError {
     let what = match &error {
         Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => {
-            "it is open already. One process at a time can have it open: end the other one, or give each a file of its own. \
+            "it is open already. One process at a time can have it open: end the other one, or give each a separate file. \
              Within one process, clone the store that has it open"
         }
         Error::Io(io) => match io.kind() {
@@ -20,16 +20,16 @@ pub(super) fn failed(path: &Path, error: Error) -> StoreError {
                 "permission denied: this process has to read and write the file and its folder"
             }
             ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
-                "that is not a file of leases, or it is damaged: name another file, or put back a copy of it. Without one, remove \
+                "that is not a file of leases, or it is damaged: name another file, or restore a copy. Without a copy, remove \
                  it: the consumer then begins where a new one does"
             }
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "the disk is full: make room, and it goes on",
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "the disk is full: make room, and the store continues",
             _ => "the disk failed",
         },
         Error::Corrupted(_) => {
-            "it is damaged: put back a copy of it. Without one, remove it: the consumer then begins where a new one does"
+            "it is damaged: restore a copy. Without a copy, remove it: the consumer then begins where a new one does"
         }
-        Error::UpgradeRequired(_) => "it was written by a version of the database that is too old",
+        Error::UpgradeRequired(_) => "a version of the database that is too old wrote it",
         _ => "the database failed",
     };
     StoreError::new(format!("the lease file {}: {what} ({error})", path.display())).caused_by(error)
@@ -40,7 +40,7 @@ pub(super) fn panicked(path: &Path, said: &str) -> StoreError {
     StoreError::new(format!("the lease file {}: the database panicked, so it may be damaged ({said})", path.display()))
 }
 
-/// A format that is not known yet.
+/// A newer version of this library wrote the file.
 pub(super) fn newer(path: &Path, version: u64, known: u64) -> StoreError {
     StoreError::new(format!(
         "the lease file {}: its format is {version}, and this program knows {known}: use the newer version of \
@@ -49,7 +49,7 @@ pub(super) fn newer(path: &Path, version: u64, known: u64) -> StoreError {
     ))
 }
 
-/// A database of somebody else.
+/// Another program wrote the database.
 pub(super) fn foreign(path: &Path) -> StoreError {
     StoreError::new(format!(
         "the lease file {}: that is the database of another program: name another file",
@@ -57,15 +57,16 @@ pub(super) fn foreign(path: &Path) -> StoreError {
     ))
 }
 
-/// The worker is gone.
+/// The thread that writes the file has ended.
 pub(super) fn ended(path: &Path) -> StoreError {
     StoreError::new(format!(
-        "the lease file {}: the thread that writes it ended, which is a fault of this library: open it again",
+        "the lease file {}: the thread that writes it ended, which is a bug in this library: open the file again",
         path.display()
     ))
 }
 
-/// The system gave no thread.
+/// The system cannot start a thread.
 pub(super) fn no_thread(path: &Path, error: std::io::Error) -> StoreError {
-    StoreError::new(format!("the lease file {}: no thread to write it: {error}", path.display())).caused_by(error)
+    StoreError::new(format!("the lease file {}: no thread to write it could be started: {error}", path.display()))
+        .caused_by(error)
 }
