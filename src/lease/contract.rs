@@ -63,7 +63,7 @@ pub async fn run(store: Arc<dyn LeaseStore>) {
     views::leases_are_the_rows_of_one_consumer_and_stream(&*store).await;
     views::leases_are_all_rows_however_many(&*store).await;
 
-    lost_answer::a_write_can_be_repeated_after_its_answer_was_lost(&store).await;
+    lost_answer::a_write_can_be_retried_after_its_response_was_lost(&store).await;
 }
 
 #[cfg(test)]

@@ -20,16 +20,18 @@ const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
 /// A stream to subscribe to, and how to read it. A `&str` converts to one with every setting at its default.
 ///
 /// `subscribe` checks all settings before it sends anything. A setting outside of its limits is a
-/// [`KinesisError::Invalid`](crate::KinesisError::Invalid) that names the setting, the limit and the value.
+/// [`KinesisError::Invalid`] that names the setting, the limit and the value.
 ///
-/// | topic | settings |
-/// |---|---|
-/// | where to begin | [`initial_position`](Self::initial_position), [`start_at`](Self::start_at), [`create_if_missing`](Self::create_if_missing) |
-/// | where to end | [`stop_at_tip`](Self::stop_at_tip), [`drain_timeout`](Self::drain_timeout) |
-/// | failures of a record | [`on_drop`](Self::on_drop), [`retry_backoff`](Self::retry_backoff), [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter) |
-/// | latency and reads | [`poll_interval`](Self::poll_interval), [`read_limit`](Self::read_limit), [`reads_per_second`](Self::reads_per_second) |
-/// | memory | [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes) |
-/// | leases | [`checkpoint_interval`](Self::checkpoint_interval), [`renew_interval`](Self::renew_interval), [`lease_ttl`](Self::lease_ttl), [`list_interval`](Self::list_interval), [`max_leases`](Self::max_leases) |
+/// - Where to begin: [`initial_position`](Self::initial_position), [`start_at`](Self::start_at),
+///   [`create_if_missing`](Self::create_if_missing).
+/// - Where to end: [`stop_at_tip`](Self::stop_at_tip), [`drain_timeout`](Self::drain_timeout).
+/// - Records that fail: [`on_drop`](Self::on_drop), [`retry_backoff`](Self::retry_backoff),
+///   [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter).
+/// - Latency and reads: [`poll_interval`](Self::poll_interval), [`read_limit`](Self::read_limit),
+///   [`reads_per_second`](Self::reads_per_second).
+/// - Memory: [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes).
+/// - Leases: [`checkpoint_interval`](Self::checkpoint_interval), [`renew_interval`](Self::renew_interval),
+///   [`lease_ttl`](Self::lease_ttl), [`list_interval`](Self::list_interval), [`max_leases`](Self::max_leases).
 ///
 /// ```
 /// use std::time::Duration;

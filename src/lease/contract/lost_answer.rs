@@ -69,7 +69,7 @@ impl LeaseStore for LostAnswer {
 }
 
 /// Runs the life of a lease once for each write whose response can be lost. It always ends in the same row.
-pub(super) async fn a_write_can_be_repeated_after_its_answer_was_lost(store: &Arc<dyn LeaseStore>) {
+pub(super) async fn a_write_can_be_retried_after_its_response_was_lost(store: &Arc<dyn LeaseStore>) {
     for lost in 1..=5 {
         let flaky = LostAnswer::new(Arc::clone(store), lost);
         let lease = TestRow::new(&flaky, &format!("lost answer {lost}"));

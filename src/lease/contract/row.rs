@@ -45,7 +45,7 @@ impl<'a> TestRow<'a> {
     }
 
     pub(super) async fn take(&self, owner: &str, seen: Option<Seen>) -> Write<Lease> {
-        self.store.take(&take(&self.key, owner, seen)).await.expect("the take is answered")
+        self.store.take(&take(&self.key, owner, seen)).await.expect("the take returns no error")
     }
 
     /// Makes this owner the holder, whatever the state of the row.
@@ -61,23 +61,23 @@ impl<'a> TestRow<'a> {
     }
 
     pub(super) async fn renew(&self, held: &Held) -> Write {
-        self.store.renew(held).await.expect("the renewal is answered")
+        self.store.renew(held).await.expect("the renewal returns no error")
     }
 
     pub(super) async fn checkpoint(&self, held: &Held, checkpoint: &Checkpoint) -> Write {
-        self.store.checkpoint(held, checkpoint).await.expect("the checkpoint is answered")
+        self.store.checkpoint(held, checkpoint).await.expect("the checkpoint returns no error")
     }
 
     pub(super) async fn release(&self, held: &Held) -> Write {
-        self.store.release(held).await.expect("the release is answered")
+        self.store.release(held).await.expect("the release returns no error")
     }
 
     pub(super) async fn ask(&self, seen: Seen, by: &str) -> Write {
-        self.store.ask(&self.key, seen, by).await.expect("the ask is answered")
+        self.store.ask(&self.key, seen, by).await.expect("the ask returns no error")
     }
 
     pub(super) async fn delete(&self, seen: Seen) -> Write {
-        self.store.delete(&self.key, seen).await.expect("the delete is answered")
+        self.store.delete(&self.key, seen).await.expect("the delete returns no error")
     }
 
     /// A renewal, a checkpoint and a release under this owner and epoch are refused, show the row and do not change it.

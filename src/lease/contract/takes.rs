@@ -29,7 +29,7 @@ pub(super) async fn a_take_keeps_the_checkpoint_and_replaces_the_rest(store: &dy
         stream_created: None,
         ..before
     };
-    assert_eq!(store.take(&bare).await.expect("the take is answered"), Write::Applied(taken.clone()));
+    assert_eq!(store.take(&bare).await.expect("the take returns no error"), Write::Applied(taken.clone()));
     assert_eq!(row.read().await, Some(taken));
 }
 
@@ -98,11 +98,11 @@ async fn race(store: &Arc<dyn LeaseStore>, row: &TestRow<'_>) -> Lease {
     let mut takers = JoinSet::new();
     for taker in 0..100 {
         let (store, take) = (Arc::clone(store), take(&row.key, &format!("taker-{taker}"), seen));
-        takers.spawn(async move { store.take(&take).await.expect("the take is answered") });
+        takers.spawn(async move { store.take(&take).await.expect("the take returns no error") });
     }
     let (mut applied, mut refused) = (Vec::new(), Vec::new());
-    for answer in takers.join_all().await {
-        match answer {
+    for result in takers.join_all().await {
+        match result {
             Write::Applied(lease) => applied.push(lease),
             Write::Refused(lease) => refused.push(lease),
         }

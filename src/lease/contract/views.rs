@@ -27,7 +27,7 @@ pub(super) async fn leases_are_the_rows_of_one_consumer_and_stream(store: &dyn L
     for (consumer, stream) in TABLES {
         for shard in &shards {
             let take = take(&key(consumer, stream, shard.clone()), ONE, None);
-            store.take(&take).await.expect("the take is answered");
+            store.take(&take).await.expect("the take returns no error");
         }
     }
     for (consumer, stream) in TABLES {
@@ -46,7 +46,7 @@ pub(super) async fn leases_are_all_rows_however_many(store: &dyn LeaseStore) {
     let expected: Vec<_> = (0..1_000).map(|shard| key(consumer, "orders", format!("{shard:0128}").into())).collect();
     for key in &expected {
         let take = Take { parents: parents.clone(), ..take(key, ONE, None) };
-        store.take(&take).await.expect("the take is answered");
+        store.take(&take).await.expect("the take returns no error");
     }
     assert_eq!(keys(store, consumer, "orders").await, expected);
 }

@@ -79,19 +79,19 @@ impl Table {
         T: Send,
     {
         let client = self.source.client().await?;
-        let mut answer = send(client.clone()).await;
-        if let Err(error) = &answer
+        let mut response = send(client.clone()).await;
+        if let Err(error) = &response
             && classify::told(error).0 == FailureKind::NotFound
             && self.create_if_missing
             && !self.seen.load(Ordering::Relaxed)
         {
             self.create(&client).await?;
-            answer = send(client.clone()).await;
+            response = send(client.clone()).await;
         }
-        match answer {
-            Ok(answer) => {
+        match response {
+            Ok(response) => {
                 self.seen.store(true, Ordering::Relaxed);
-                Ok(answer)
+                Ok(response)
             }
             Err(error) => Err(self.failed(label, &client, error)),
         }

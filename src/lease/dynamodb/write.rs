@@ -184,7 +184,7 @@ impl DynamoDbLeaseStore {
                 .return_values_on_condition_check_failure(AllOld);
             async move {
                 match call.send().await {
-                    Ok(answer) => Ok(WriteOutcome::Applied(answer.attributes)),
+                    Ok(response) => Ok(WriteOutcome::Applied(response.attributes)),
                     Err(error) => match error.as_service_error() {
                         Some(UpdateItemError::ConditionalCheckFailedException(refusal)) => {
                             Ok(WriteOutcome::Refused(refusal.item.clone()))

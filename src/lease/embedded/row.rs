@@ -100,13 +100,13 @@ pub(super) fn decode(key: &LeaseKey, mut row: &[u8]) -> Result<Lease, Unreadable
         wanted_by: None,
     };
     while !row.is_empty() {
-        let (tag, bytes) = next(&mut row).ok_or(Unreadable::Damaged)?;
-        enter(&mut lease, tag, bytes)?;
+        let (tag, bytes) = next_field(&mut row).ok_or(Unreadable::Damaged)?;
+        set_field(&mut lease, tag, bytes)?;
     }
     Ok(lease)
 }
 
-fn next<'a>(row: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+fn next_field<'a>(row: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let tag = row.try_get_u8().ok()?;
     let length = usize::try_from(row.try_get_u32().ok()?).ok()?;
     let (bytes, rest) = row.split_at_checked(length)?;
@@ -114,7 +114,7 @@ fn next<'a>(row: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     Some((tag, bytes))
 }
 
-fn enter(lease: &mut Lease, tag: u8, bytes: &[u8]) -> Result<(), Unreadable> {
+fn set_field(lease: &mut Lease, tag: u8, bytes: &[u8]) -> Result<(), Unreadable> {
     let text = || str::from_utf8(bytes).map_err(|_| Unreadable::Damaged);
     let number = || bytes.try_into().map_err(|_| Unreadable::Damaged);
     match tag {

@@ -1,10 +1,10 @@
 //! The one thread that reads and writes the file, and the queue of its calls.
 //!
-//! **The store commits in groups.** Calls wait in one queue of 1,024. One thread takes all that are in it, does them in
-//! one transaction and answers once that is on the disk. So a single call waits for no other, and a thousand calls at
+//! **The store commits in groups.** Calls wait in one queue of 1,024. One thread takes all that are in it, runs them in
+//! one transaction and responds once that is on the disk. So a single call waits for no other, and a thousand calls at
 //! once cost one `fsync`. One queue keeps a holder's calls in order, whether or not the caller still waits. A
-//! transaction that fails or panics fails its calls; then the thread reopens the file, since the database answers
-//! nothing after a disk error.
+//! transaction that fails or panics fails its calls; then the thread reopens the file, since the database fails
+//! every call after a disk error.
 //!
 //! **The last clone of the store waits for the thread,** so that the file is free once the clone is dropped. This
 //! blocks for the milliseconds of one commit. If the file became free at some later time, reopening it would need
