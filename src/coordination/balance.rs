@@ -17,48 +17,53 @@ use crate::{lease::Lease, types::id::ShardId};
 
 /// A shard that a living instance holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stake<'a> {
+pub(crate) struct HeldShard<'a> {
     pub(crate) shard: &'a ShardId,
-    pub(crate) holder: &'a str,
-    pub(crate) claim: Claim<'a>,
+    pub(crate) owner: &'a str,
+    pub(crate) request: Request<'a>,
 }
 
 /// Who asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim<'a> {
+pub(crate) enum Request<'a> {
     None,
     By(&'a str),
     /// It cannot come here: the holder was asked for it and does not let go, or this instance could not read it now.
-    Immovable,
+    Unmovable,
 }
 
 /// The shards that `me` is to ask for. `own` leases are its own or about to be; it never wants more than `most`.
-pub(crate) fn wanted<'a>(me: &'a str, own: usize, most: usize, stakes: &[Stake<'a>]) -> Vec<&'a ShardId> {
+pub(crate) fn shards_to_request<'a>(
+    me: &'a str,
+    own: usize,
+    max_leases: usize,
+    held: &[HeldShard<'a>],
+) -> Vec<&'a ShardId> {
     let mut shares = BTreeMap::from([(me, own)]);
     let mut movable: BTreeMap<&str, BTreeSet<&ShardId>> = BTreeMap::new();
-    for stake in stakes {
-        shares.entry(stake.holder).or_default();
-        let heir = match stake.claim {
-            Claim::By(heir) => heir,
-            Claim::None | Claim::Immovable => stake.holder,
+    for held in held {
+        shares.entry(held.owner).or_default();
+        let requester = match held.request {
+            Request::By(requester) => requester,
+            Request::None | Request::Unmovable => held.owner,
         };
-        *shares.entry(heir).or_default() += 1;
-        if stake.claim == Claim::None && stake.holder != me {
-            movable.entry(stake.holder).or_default().insert(stake.shard);
+        *shares.entry(requester).or_default() += 1;
+        if held.request == Request::None && held.owner != me {
+            movable.entry(held.owner).or_default().insert(held.shard);
         }
     }
     let mut wanted = Vec::new();
-    while shares[me] < most {
-        let richer =
-            movable.iter_mut().filter(|(holder, shards)| shares[*holder] >= shares[me] + 2 && !shards.is_empty());
-        let Some((holder, shard)) = richer
-            .min_by_key(|(holder, _)| (Reverse(shares[*holder]), **holder))
-            .and_then(|(holder, shards)| Some((*holder, shards.pop_first()?)))
+    while shares[me] < max_leases {
+        let with_more =
+            movable.iter_mut().filter(|(owner, shards)| shares[*owner] >= shares[me] + 2 && !shards.is_empty());
+        let Some((owner, shard)) = with_more
+            .min_by_key(|(owner, _)| (Reverse(shares[*owner]), **owner))
+            .and_then(|(owner, shards)| Some((*owner, shards.pop_first()?)))
         else {
             break;
         };
         wanted.push(shard);
-        shares.entry(holder).and_modify(|share| *share -= 1);
+        shares.entry(owner).and_modify(|share| *share -= 1);
         shares.entry(me).and_modify(|share| *share += 1);
     }
     wanted
@@ -66,9 +71,9 @@ pub(crate) fn wanted<'a>(me: &'a str, own: usize, most: usize, stakes: &[Stake<'
 
 /// What this instance asked for and has not come into yet, and since when.
 #[derive(Debug, Default)]
-pub(crate) struct Requests(BTreeMap<ShardId, (u64, Instant)>);
+pub(crate) struct OpenRequests(BTreeMap<ShardId, (u64, Instant)>);
 
-impl Requests {
+impl OpenRequests {
     /// Takes note of all rows.
     pub(crate) fn observe(&mut self, rows: &[Lease], me: &Arc<str>, now: Instant) {
         let open = rows.iter().filter(|row| row.wanted_by.as_ref() == Some(me) && row.owner.as_ref() != Some(me));
@@ -81,7 +86,7 @@ impl Requests {
     }
 
     /// Whether the holder had this long to let go and did not.
-    pub(crate) fn ran_out(&self, shard: &ShardId, patience: Duration, now: Instant) -> bool {
+    pub(crate) fn is_overdue(&self, shard: &ShardId, patience: Duration, now: Instant) -> bool {
         self.0.get(shard).is_some_and(|(_, since)| now >= *since + patience)
     }
 }
@@ -95,32 +100,33 @@ mod tests {
     /// C with none.
     fn fleet(text: &str) -> Vec<(String, ShardId, String)> {
         let members = text.split_whitespace().flat_map(|member| {
-            let (holder, shards) = member.split_once(':').unwrap();
-            shards.split(',').filter(|shard| !shard.is_empty()).map(|shard| (holder.to_owned(), shard.to_owned()))
+            let (owner, shards) = member.split_once(':').unwrap();
+            shards.split(',').filter(|shard| !shard.is_empty()).map(|shard| (owner.to_owned(), shard.to_owned()))
         });
-        let stakes = members.map(|(holder, shard)| match shard.split_once('>') {
-            Some((shard, heir)) => (holder, ShardId::new(shard), heir.to_owned()),
-            None => (holder, ShardId::new(shard.trim_end_matches('!')), shard.matches('!').collect()),
+        let held = members.map(|(owner, shard)| match shard.split_once('>') {
+            Some((shard, requester)) => (owner, ShardId::new(shard), requester.to_owned()),
+            None => (owner, ShardId::new(shard.trim_end_matches('!')), shard.matches('!').collect()),
         });
-        stakes.collect()
+        held.collect()
     }
 
-    fn stakes(fleet: &[(String, ShardId, String)]) -> Vec<Stake<'_>> {
-        let stakes = fleet.iter().map(|(holder, shard, claim)| Stake {
+    fn held(fleet: &[(String, ShardId, String)]) -> Vec<HeldShard<'_>> {
+        let held = fleet.iter().map(|(owner, shard, request)| HeldShard {
             shard,
-            holder,
-            claim: match claim.as_str() {
-                "" => Claim::None,
-                "!" => Claim::Immovable,
-                heir => Claim::By(heir),
+            owner,
+            request: match request.as_str() {
+                "" => Request::None,
+                "!" => Request::Unmovable,
+                requester => Request::By(requester),
             },
         });
-        stakes.collect()
+        held.collect()
     }
 
-    fn asks(me: &str, own: usize, most: usize, text: &str) -> String {
+    fn asks(me: &str, own: usize, max_leases: usize, text: &str) -> String {
         let fleet = fleet(text);
-        let wanted: Vec<String> = wanted(me, own, most, &stakes(&fleet)).into_iter().map(ToString::to_string).collect();
+        let wanted: Vec<String> =
+            shards_to_request(me, own, max_leases, &held(&fleet)).into_iter().map(ToString::to_string).collect();
         wanted.join(",")
     }
 
@@ -146,43 +152,43 @@ mod tests {
             ("what is not let go is left alone", "B", 0, ANY, "A:0!,1!,2,3", "2,3"),
             ("nobody else", "A", 4, ANY, "", ""),
         ];
-        for (what, me, own, most, text, expected) in table {
-            assert_eq!(asks(me, own, most, text), expected, "{what}");
+        for (what, me, own, max_leases, text, expected) in table {
+            assert_eq!(asks(me, own, max_leases, text), expected, "{what}");
         }
     }
 
     /// Everybody asks, in an order that the seed gives, and everything asked for moves. How many moves it took.
-    fn settle(mut holders: Vec<usize>, instances: usize, mut seed: u64) -> (Vec<usize>, usize) {
+    fn settle(mut owners: Vec<usize>, instances: usize, mut seed: u64) -> (Vec<usize>, usize) {
         let names: Vec<String> = (0..instances).map(|n| format!("i{n:02}")).collect();
-        let shards: Vec<ShardId> = (0..holders.len()).map(|n| ShardId::new(format!("{n:04}"))).collect();
+        let shards: Vec<ShardId> = (0..owners.len()).map(|n| ShardId::new(format!("{n:04}"))).collect();
         let mut moves = 0;
         for _ in 0..instances * 2 {
-            let mut heirs: Vec<Option<usize>> = vec![None; shards.len()];
+            let mut requesters: Vec<Option<usize>> = vec![None; shards.len()];
             let mut order: Vec<usize> = (0..instances).collect();
             order.sort_by_key(|n| {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (seed >> 33) + *n as u64
             });
             for me in order {
-                let stakes: Vec<Stake<'_>> = (0..shards.len())
-                    .map(|n| Stake {
+                let held: Vec<HeldShard<'_>> = (0..shards.len())
+                    .map(|n| HeldShard {
                         shard: &shards[n],
-                        holder: &names[holders[n]],
-                        claim: heirs[n].map_or(Claim::None, |heir| Claim::By(&names[heir])),
+                        owner: &names[owners[n]],
+                        request: requesters[n].map_or(Request::None, |requester| Request::By(&names[requester])),
                     })
                     .collect();
-                for shard in wanted(&names[me], 0, usize::MAX, &stakes) {
-                    heirs[shard.as_str().parse::<usize>().unwrap()] = Some(me);
+                for shard in shards_to_request(&names[me], 0, usize::MAX, &held) {
+                    requesters[shard.as_str().parse::<usize>().unwrap()] = Some(me);
                 }
             }
-            for (holder, heir) in holders.iter_mut().zip(heirs) {
-                moves += usize::from(heir.is_some());
-                *holder = heir.unwrap_or(*holder);
+            for (owner, requester) in owners.iter_mut().zip(requesters) {
+                moves += usize::from(requester.is_some());
+                *owner = requester.unwrap_or(*owner);
             }
         }
         let mut counts = vec![0; instances];
-        for holder in holders {
-            counts[holder] += 1;
+        for owner in owners {
+            counts[owner] += 1;
         }
         (counts, moves)
     }
@@ -232,14 +238,14 @@ mod tests {
     fn a_request_runs_out_when_the_same_holder_does_not_let_go() {
         let (start, patience, shard) = (Instant::now(), Duration::from_secs(40), ShardId::new("a"));
         let after = |seconds| start + Duration::from_secs(seconds);
-        let (me, mut requests) = (Arc::from("me"), Requests::default());
+        let (me, mut requests) = (Arc::from("me"), OpenRequests::default());
         requests.observe(&[row("A", "me", 1)], &me, after(0));
         requests.observe(&[row("A", "me", 1)], &me, after(39));
-        assert!(!requests.ran_out(&shard, patience, after(39)));
-        assert!(requests.ran_out(&shard, patience, after(40)));
+        assert!(!requests.is_overdue(&shard, patience, after(39)));
+        assert!(requests.is_overdue(&shard, patience, after(40)));
         requests.observe(&[row("B", "me", 2)], &me, after(41));
-        assert!(!requests.ran_out(&shard, patience, after(41)), "another holder has its own time");
+        assert!(!requests.is_overdue(&shard, patience, after(41)), "another holder has its own time");
         requests.observe(&[row("B", "other", 2)], &me, after(90));
-        assert!(!requests.ran_out(&shard, patience, after(90)), "it is somebody else's request");
+        assert!(!requests.is_overdue(&shard, patience, after(90)), "it is somebody else's request");
     }
 }

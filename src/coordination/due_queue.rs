@@ -36,16 +36,16 @@ impl DueQueue {
 
     /// Takes out the shards that are to be looked at by then.
     pub(super) fn take_due(&mut self, by: Instant) -> Vec<ShardId> {
-        let mut due = Vec::new();
+        let mut taken = Vec::new();
         while let Some(first) = self.in_order.pop_first() {
             if first.0 > by {
                 self.in_order.insert(first);
                 break;
             }
             self.by_shard.remove(&first.1);
-            due.push(first.1);
+            taken.push(first.1);
         }
-        due
+        taken
     }
 }
 
@@ -58,16 +58,16 @@ mod tests {
     // A4, E1
     #[test]
     fn each_shard_is_due_once_at_the_moment_that_was_set_last() {
-        let (mut looks, start) = (DueQueue::default(), Instant::now());
+        let (mut due, start) = (DueQueue::default(), Instant::now());
         let at = |n| start + Duration::from_secs(n);
         for (shard, seconds) in [("a", 3), ("b", 1), ("c", 2), ("a", 1), ("b", 5), ("b", 5)] {
-            looks.set(&shard.into(), Some(at(seconds)));
+            due.set(&shard.into(), Some(at(seconds)));
         }
-        looks.set(&"c".into(), None);
-        looks.set(&"d".into(), None);
-        assert_eq!((looks.next(), looks.take_due(at(0))), (Some(at(1)), vec![]));
-        assert_eq!((looks.take_due(at(4)), looks.next()), (vec!["a".into()], Some(at(5))));
-        assert_eq!((looks.take_due(at(5)), looks.next()), (vec!["b".into()], None));
-        assert!(looks.by_shard.is_empty());
+        due.set(&"c".into(), None);
+        due.set(&"d".into(), None);
+        assert_eq!((due.next(), due.take_due(at(0))), (Some(at(1)), vec![]));
+        assert_eq!((due.take_due(at(4)), due.next()), (vec!["a".into()], Some(at(5))));
+        assert_eq!((due.take_due(at(5)), due.next()), (vec!["b".into()], None));
+        assert!(due.by_shard.is_empty());
     }
 }

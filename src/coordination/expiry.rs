@@ -27,7 +27,7 @@ struct LastSeen {
 impl LastSeen {
     /// Whether the owner has done nothing since. That somebody else asked for the shard, which moves the counter once, is no
     /// sign of its life.
-    fn stands(&self, row: &Lease) -> bool {
+    fn is_unchanged(&self, row: &Lease) -> bool {
         let asks = u64::from(self.wanted_by != row.wanted_by);
         self.owner == row.owner
             && self.state.epoch == row.epoch
@@ -39,27 +39,27 @@ impl ExpiryWatch {
     /// Takes note of all rows. Those that are gone are forgotten.
     pub(crate) fn observe(&mut self, rows: &[Lease], now: Instant) {
         let seen = rows.iter().map(|row| {
-            let before = self.seen.get(&row.key.shard).filter(|sight| sight.stands(row));
-            let sight = LastSeen {
+            let before = self.seen.get(&row.key.shard).filter(|last| last.is_unchanged(row));
+            let last = LastSeen {
                 state: row.seen(),
                 owner: row.owner.clone(),
                 wanted_by: row.wanted_by.clone(),
-                since: before.map_or(now, |sight| sight.since),
+                since: before.map_or(now, |last| last.since),
             };
-            (row.key.shard.clone(), sight)
+            (row.key.shard.clone(), last)
         });
         self.seen = seen.collect();
     }
 
     /// Whether the row has stood still for this long: a lease that does so for its time to live has run out.
-    pub(crate) fn has_stood(&self, shard: &ShardId, time: Duration, now: Instant) -> bool {
-        self.seen.get(shard).is_some_and(|sight| now >= sight.since + time)
+    pub(crate) fn is_unchanged_for(&self, shard: &ShardId, time: Duration, now: Instant) -> bool {
+        self.seen.get(shard).is_some_and(|last| now >= last.since + time)
     }
 
     /// When the first lease of somebody else will have run out that had not by this moment, if nothing moves.
-    pub(crate) fn next_to_run_out(&self, me: &str, ttl: Duration, now: Instant) -> Option<Instant> {
-        let of_others = self.seen.values().filter(|sight| sight.owner.as_deref().is_some_and(|owner| owner != me));
-        of_others.map(|sight| sight.since + ttl).filter(|at| *at > now).min()
+    pub(crate) fn next_expiry(&self, me: &str, ttl: Duration, now: Instant) -> Option<Instant> {
+        let of_others = self.seen.values().filter(|last| last.owner.as_deref().is_some_and(|owner| owner != me));
+        of_others.map(|last| last.since + ttl).filter(|at| *at > now).min()
     }
 }
 
@@ -94,8 +94,8 @@ mod tests {
         let mut expiry = ExpiryWatch::default();
         expiry.observe(&[row(1, 1)], start);
         expiry.observe(&[row(1, 1)], start + seconds(9));
-        assert!(!expiry.has_stood(&shard, TTL, start + seconds(9)));
-        assert!(expiry.has_stood(&shard, TTL, start + seconds(10)));
+        assert!(!expiry.is_unchanged_for(&shard, TTL, start + seconds(9)));
+        assert!(expiry.is_unchanged_for(&shard, TTL, start + seconds(10)));
     }
 
     // E3
@@ -105,21 +105,21 @@ mod tests {
         let mut expiry = ExpiryWatch::default();
         expiry.observe(&[row(1, 1)], start);
         expiry.observe(&[row(1, 2)], start + seconds(9));
-        assert!(!expiry.has_stood(&shard, TTL, start + seconds(18)));
-        assert!(expiry.has_stood(&shard, TTL, start + seconds(19)));
+        assert!(!expiry.is_unchanged_for(&shard, TTL, start + seconds(18)));
+        assert!(expiry.is_unchanged_for(&shard, TTL, start + seconds(19)));
     }
 
     // E3, D1
     #[test]
     fn an_ask_is_no_sign_of_life_but_whatever_comes_with_it_is() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
-        for (counter, runs_out) in [(2, true), (3, false)] {
+        for (counter, expires) in [(2, true), (3, false)] {
             let mut expiry = ExpiryWatch::default();
             expiry.observe(&[row(1, 1)], start);
             let asked = Lease { wanted_by: Some("me".into()), ..row(1, counter) };
             expiry.observe(std::slice::from_ref(&asked), start + seconds(9));
             expiry.observe(&[asked], start + seconds(10));
-            assert_eq!(expiry.has_stood(&shard, TTL, start + seconds(10)), runs_out);
+            assert_eq!(expiry.is_unchanged_for(&shard, TTL, start + seconds(10)), expires);
         }
     }
 
@@ -129,14 +129,14 @@ mod tests {
         let (start, ttl) = (Instant::now(), TTL);
         let mut expiry = ExpiryWatch::default();
         expiry.observe(&[row(1, 1)], start);
-        assert_eq!(expiry.next_to_run_out("me", ttl, start + seconds(9)), Some(start + seconds(10)));
-        assert_eq!(expiry.next_to_run_out("me", ttl, start + seconds(10)), None);
-        assert_eq!(expiry.next_to_run_out("other", ttl, start), None);
+        assert_eq!(expiry.next_expiry("me", ttl, start + seconds(9)), Some(start + seconds(10)));
+        assert_eq!(expiry.next_expiry("me", ttl, start + seconds(10)), None);
+        assert_eq!(expiry.next_expiry("other", ttl, start), None);
     }
 
     // E3
     #[test]
     fn a_row_that_was_never_seen_has_not_run_out() {
-        assert!(!ExpiryWatch::default().has_stood(&ShardId::new("a"), TTL, Instant::now()));
+        assert!(!ExpiryWatch::default().is_unchanged_for(&ShardId::new("a"), TTL, Instant::now()));
     }
 }

@@ -52,13 +52,13 @@ pub(crate) enum Verdict {
 
 /// What the first complete listing of a subscription showed. Shards that are not in it appeared later.
 #[derive(Clone, Debug)]
-pub(crate) struct Opening {
+pub(crate) struct InitialShards {
     /// The shards, and whether a shard was closed and would open at the tip if it is unread. Both are fixed here: a
     /// shard that closes later had its moment of opening, and what it got since is not passed over.
     shards: BTreeMap<ShardId, bool>,
 }
 
-impl Opening {
+impl InitialShards {
     pub(crate) fn new<'a>(plan: &Plan, listed: impl IntoIterator<Item = &'a ListedShard>) -> Self {
         let shards = listed.into_iter().map(|shard| (shard.id.clone(), shard.closed && plan.skips_unread(&shard.id)));
         Self { shards: shards.collect() }
@@ -84,23 +84,23 @@ type Parents<'a> = BTreeMap<&'a ShardId, &'a [ShardId]>;
 ///
 /// Nearly linear in shards and parents. Of a listing that goes in circles, the edges that close them are left out, so
 /// that nobody waits for ever.
-pub(crate) fn judge<'a>(
+pub(crate) fn verdicts<'a>(
     listed: impl IntoIterator<Item = &'a ListedShard>,
     known: &BTreeMap<ShardId, Progress>,
-    opening: &Opening,
+    initial: &InitialShards,
 ) -> BTreeMap<ShardId, Verdict> {
     let parents = listed.into_iter().map(|shard| (&shard.id, shard.parents.as_slice())).collect();
-    let order = elders_first(&parents);
-    let read_below = above_checkpoints(&order, &parents, known);
+    let order = parents_first(&parents);
+    let read_below = ancestors_of_checkpoints(&order, &parents, known);
     let mut verdicts = BTreeMap::new();
     for id in order {
-        let elders = Elders::of(id, &parents, known, &verdicts);
+        let above = ParentsRead::of(id, &parents, known, &verdicts);
         let verdict = match known.get(id) {
             Some(Progress::Ended) => Verdict::Done,
-            None if opening.skips_unread(id) && elders.unread.is_empty() && !elders.read => Verdict::PassedOver,
+            None if initial.skips_unread(id) && above.unread.is_empty() && !above.read => Verdict::PassedOver,
             None if read_below.contains(id) => Verdict::Done,
-            _ if elders.unread.is_empty() => Verdict::Ready { child: elders.read || !opening.has(id) },
-            _ => Verdict::Waits(elders.unread),
+            _ if above.unread.is_empty() => Verdict::Ready { child: above.read || !initial.has(id) },
+            _ => Verdict::Waits(above.unread),
         };
         verdicts.insert(id.clone(), verdict);
     }
@@ -108,14 +108,14 @@ pub(crate) fn judge<'a>(
 }
 
 /// What the parents of one shard are to it.
-struct Elders {
+struct ParentsRead {
     /// Listed, and to be read first.
     unread: BTreeSet<ShardId>,
     /// One of them at least was read: to its end, or as far as it was kept.
     read: bool,
 }
 
-impl Elders {
+impl ParentsRead {
     /// A listed parent has its verdict before its children do, save on an edge that closes a circle.
     fn of(
         id: &ShardId,
@@ -123,55 +123,55 @@ impl Elders {
         known: &BTreeMap<ShardId, Progress>,
         verdicts: &BTreeMap<ShardId, Verdict>,
     ) -> Self {
-        let mut elders = Self { unread: BTreeSet::new(), read: false };
+        let mut above = Self { unread: BTreeSet::new(), read: false };
         for parent in parents[id] {
             match verdicts.get(parent) {
                 Some(Verdict::Ready { .. } | Verdict::Waits(_)) => {
-                    elders.unread.insert(parent.clone());
+                    above.unread.insert(parent.clone());
                 }
-                Some(Verdict::Done) => elders.read = true,
+                Some(Verdict::Done) => above.read = true,
                 Some(Verdict::PassedOver) => {}
-                None => elders.read |= known.contains_key(parent) && !parents.contains_key(parent),
+                None => above.read |= known.contains_key(parent) && !parents.contains_key(parent),
             }
         }
-        elders
+        above
     }
 }
 
 /// The listed shards, every one after its listed parents. Walks instead of calling itself, since a lineage can be as
 /// deep as the listing is long.
-fn elders_first<'a>(parents: &Parents<'a>) -> Vec<&'a ShardId> {
-    enum Step<'a> {
+fn parents_first<'a>(parents: &Parents<'a>) -> Vec<&'a ShardId> {
+    enum Walk<'a> {
         Visit(&'a ShardId),
         Place(&'a ShardId),
     }
     let mut order = Vec::with_capacity(parents.len());
     let mut visited = BTreeSet::new();
-    let mut steps: Vec<_> = parents.keys().rev().map(|id| Step::Visit(id)).collect();
+    let mut steps: Vec<_> = parents.keys().rev().map(|id| Walk::Visit(id)).collect();
     while let Some(step) = steps.pop() {
         match step {
-            Step::Visit(id) => {
+            Walk::Visit(id) => {
                 if let Some(above) = parents.get(id)
                     && visited.insert(id)
                 {
-                    steps.push(Step::Place(id));
-                    steps.extend(above.iter().map(Step::Visit));
+                    steps.push(Walk::Place(id));
+                    steps.extend(above.iter().map(Walk::Visit));
                 }
             }
-            Step::Place(id) => order.push(id),
+            Walk::Place(id) => order.push(id),
         }
     }
     order
 }
 
 /// The shards that have a descendant with a checkpoint: without a row of their own they count as read (H6).
-fn above_checkpoints<'a>(
-    elders_first: &[&'a ShardId],
+fn ancestors_of_checkpoints<'a>(
+    parents_first: &[&'a ShardId],
     parents: &Parents<'a>,
     known: &BTreeMap<ShardId, Progress>,
 ) -> BTreeSet<&'a ShardId> {
     let mut above = BTreeSet::new();
-    for id in elders_first.iter().rev() {
+    for id in parents_first.iter().rev() {
         if above.contains(id) || matches!(known.get(*id), Some(Progress::Begun | Progress::Ended)) {
             above.extend(parents[id]);
         }
@@ -245,8 +245,8 @@ mod tests {
     fn check(table: &[(&str, &str, &str, &str, &str)]) {
         for (name, from, listings, known, expected) in table {
             let (first, now) = listings.split_once('/').unwrap_or((listings, listings));
-            let opening = Opening::new(&plan(from), &listing(first));
-            assert_eq!(text(&judge(&listing(now), &rows(known), &opening)), *expected, "{name}");
+            let initial = InitialShards::new(&plan(from), &listing(first));
+            assert_eq!(text(&verdicts(&listing(now), &rows(known), &initial)), *expected, "{name}");
         }
     }
 
@@ -400,8 +400,8 @@ mod tests {
         let wide: Vec<_> = (1..1_000).map(|n| format!("s{n}<s0")).collect();
         for shards in [deep, wide] {
             let listed = listing(&format!("s0! {}", shards.join(" ")));
-            let opening = Opening::new(&plan("horizon"), &listed);
-            let verdicts = judge(&listed, &Rows::new(), &opening);
+            let initial = InitialShards::new(&plan("horizon"), &listed);
+            let verdicts = verdicts(&listed, &Rows::new(), &initial);
             assert_eq!(verdicts.values().filter(|verdict| matches!(verdict, Verdict::Waits(_))).count(), 999);
         }
     }
@@ -467,13 +467,13 @@ mod tests {
     }
 
     /// Reads one ready shard after the other to its end; answers what could not be read.
-    fn read_all(listed: &[ListedShard], mut known: Rows, opening: &Opening) -> Vec<Verdict> {
+    fn read_all(listed: &[ListedShard], mut known: Rows, initial: &InitialShards) -> Vec<Verdict> {
         for _ in listed {
-            let verdicts = judge(listed, &known, opening);
+            let verdicts = verdicts(listed, &known, initial);
             let ready = verdicts.into_iter().find(|(_, verdict)| matches!(verdict, Verdict::Ready { .. }));
             known.extend(ready.map(|(id, _)| (id, Progress::Ended)));
         }
-        let left = judge(listed, &known, opening).into_values();
+        let left = verdicts(listed, &known, initial).into_values();
         left.filter(|verdict| !matches!(verdict, Verdict::Done | Verdict::PassedOver)).collect()
     }
 
@@ -484,7 +484,7 @@ mod tests {
             (first, listed) in history(), states in progress(), from in prop_oneof!["latest", "horizon"],
         ) {
             let known = known(states);
-            let verdicts = judge(&listed, &known, &Opening::new(&plan(&from), &first));
+            let verdicts = verdicts(&listed, &known, &InitialShards::new(&plan(&from), &first));
             prop_assert_eq!(verdicts.len(), listed.len());
             let ready = listed.iter().filter(|shard| matches!(verdicts[&shard.id], Verdict::Ready { .. }));
             for parent in ready.flat_map(|shard| &shard.parents).filter(|parent| verdicts.contains_key(parent)) {
@@ -502,7 +502,7 @@ mod tests {
             (first, listed) in history(), states in progress(), from in prop_oneof!["latest", "horizon"],
         ) {
             let known = known(states);
-            let verdicts = judge(&listed, &known, &Opening::new(&plan(&from), &first));
+            let verdicts = verdicts(&listed, &known, &InitialShards::new(&plan(&from), &first));
             for (id, _) in verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::PassedOver) {
                 prop_assert_eq!(&from, "latest");
                 prop_assert!(first.iter().any(|shard| shard.id == *id && shard.closed));
@@ -517,8 +517,8 @@ mod tests {
             states in progress(),
             from in prop_oneof!["latest", "horizon", "record of m"],
         ) {
-            let opening = Opening::new(&plan(&from), &first);
-            prop_assert_eq!(read_all(&listed, known(states), &opening), vec![]);
+            let initial = InitialShards::new(&plan(&from), &first);
+            prop_assert_eq!(read_all(&listed, known(states), &initial), vec![]);
         }
     }
 }

@@ -30,15 +30,15 @@ use crate::{
 };
 
 /// An errand that came back: what the store said, to whom, and when it was sent.
-type Back = (Arc<Shard>, InFlightOp, Instant, Result<Write, StoreError>);
+type StoreResponse = (Arc<Shard>, InFlightOp, Instant, Result<Write, StoreError>);
 
 /// See the module.
 pub(crate) struct LeaseRenewer {
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
-    ops: FuturesUnordered<BoxFuture<'static, Back>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, StoreResponse>>,
     /// When to look at single shards, apart from the rounds.
-    looks: DueQueue,
+    due: DueQueue,
     report: CloseReport,
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coor
     let renewer = LeaseRenewer {
         context,
         shards,
-        ops: FuturesUnordered::new(),
-        looks: DueQueue::default(),
+        in_flight: FuturesUnordered::new(),
+        due: DueQueue::default(),
         report: CloseReport::default(),
     };
     tokio::spawn(renewer.run(coordinator));
@@ -57,25 +57,25 @@ pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coor
 impl LeaseRenewer {
     async fn run(mut self, coordinator: JoinHandle<()>) {
         let context = Arc::clone(&self.context);
-        let _ends = EndsTheLife { context: Arc::clone(&context), shards: Arc::clone(&self.shards) };
+        let _ends = EndOnDrop { context: Arc::clone(&context), shards: Arc::clone(&self.shards) };
         let until = select! {
             biased;
             until = context.lifecycle.closing() => until,
-            () = self.keep(|_| false) => return,
+            () = self.work_until(|_| false) => return,
         };
         self.leave(until);
         // It takes no more leases once it has ended, however it did.
         select! {
             biased;
             _ = coordinator => {}
-            () = self.keep(|_| false) => return,
+            () = self.work_until(|_| false) => return,
         }
         self.leave(until);
         let last_try = until.max(Instant::now()) + context.settings.lease_ttl;
         let all_are_released = |shards: &Shards| !shards.all().iter().any(|shard| shard.is_held());
         select! {
             biased;
-            () = self.keep(all_are_released) => {}
+            () = self.work_until(all_are_released) => {}
             () = sleep_until(last_try) => {}
         }
         self.finish();
@@ -89,25 +89,25 @@ impl LeaseRenewer {
     }
 
     /// Does what is due, until nothing is any more.
-    async fn keep(&mut self, done: impl Fn(&Shards) -> bool) {
+    async fn work_until(&mut self, done: impl Fn(&Shards) -> bool) {
         let context = Arc::clone(&self.context);
         let mut rounds = interval(context.settings.round());
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Whoever has an errand under way is not done. That spares looking at every shard after each of them.
-        while !(self.ops.is_empty() && done(&self.shards)) {
+        while !(self.in_flight.is_empty() && done(&self.shards)) {
             select! {
                 biased;
                 // Before the errands, which a busy user could keep coming for ever: renewals hang on the rounds.
                 _ = rounds.tick() => self.round(),
-                Some(back) = self.ops.next() => self.settle(back),
-                shards = context.wakeups.rung() => self.visit(&shards),
-                () = at(self.looks.next()) => self.look(),
+                Some(response) = self.in_flight.next() => self.complete(response),
+                shards = context.wakeups.rung() => self.send_woken(&shards),
+                () = at(self.due.next()) => self.send_due(),
             }
         }
     }
 
     /// DueQueue at the shards that rang.
-    fn visit(&mut self, shards: &BTreeSet<ShardId>) {
+    fn send_woken(&mut self, shards: &BTreeSet<ShardId>) {
         for shard_id in shards {
             if let Some(shard) = self.shards.get(shard_id) {
                 self.send(&shard);
@@ -116,8 +116,8 @@ impl LeaseRenewer {
     }
 
     /// DueQueue at the shards for which it is time, or nearly so.
-    fn look(&mut self) {
-        for shard_id in self.looks.take_due(Instant::now() + GRAIN) {
+    fn send_due(&mut self) {
+        for shard_id in self.due.take_due(Instant::now() + GRAIN) {
             if let Some(shard) = self.shards.get(&shard_id) {
                 self.send(&shard);
             }
@@ -137,11 +137,11 @@ impl LeaseRenewer {
     fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
         let Some(op) = shard.op(now) else {
-            return self.looks.set(&shard.id, shard.look_again_at());
+            return self.due.set(&shard.id, shard.look_again_at());
         };
-        self.looks.set(&shard.id, None);
+        self.due.set(&shard.id, None);
         let (context, shard) = (Arc::clone(&self.context), Arc::clone(shard));
-        self.ops.push(
+        self.in_flight.push(
             async move {
                 let answer = run(&context, &op).await;
                 (shard, op, now, answer)
@@ -151,7 +151,7 @@ impl LeaseRenewer {
     }
 
     /// Enters what came of an errand, and sends the next one.
-    fn settle(&mut self, (shard, op, sent_at, answer): Back) {
+    fn complete(&mut self, (shard, op, sent_at, answer): StoreResponse) {
         match answer {
             Ok(Write::Applied(())) => self.applied(&shard, &op, sent_at),
             Ok(Write::Refused(row)) => self.refused(&shard, &op, row),
@@ -222,12 +222,12 @@ impl LeaseRenewer {
 
 /// Ends the life of a subscription with its keeper, however that ends: a lease store that panics and a runtime that goes
 /// leave nobody waiting.
-struct EndsTheLife {
+struct EndOnDrop {
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
 }
 
-impl Drop for EndsTheLife {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         if self.context.lifecycle.is_over() {
             return;

@@ -19,7 +19,7 @@ const MISSING_FOR: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct ShardList {
     shards: BTreeMap<ShardId, KnownShard>,
-    gone: BTreeSet<ShardId>,
+    removed: BTreeSet<ShardId>,
     has_listed: bool,
     changes: u64,
 }
@@ -39,38 +39,38 @@ impl KnownShard {
     }
 
     /// A shard of which nothing but its lease row or its children says that it exists.
-    fn memory(id: &ShardId, parents: &[ShardId], missing_since: Instant) -> Self {
+    fn inferred(id: &ShardId, parents: &[ShardId], missing_since: Instant) -> Self {
         let shard = ListedShard { id: id.clone(), parents: parents.to_vec(), closed: true };
         Self { shard, seen_at: None, missing_since: Some(missing_since) }
     }
 
-    fn is_memory(&self) -> bool {
+    fn is_inferred(&self) -> bool {
         self.seen_at.is_none()
     }
 }
 
 /// A shard that is gone.
 #[derive(Debug)]
-pub(crate) struct Gone {
+pub(crate) struct RemovedShard {
     pub(crate) shard: ShardId,
     /// It was never seen: its row or its children said that it was there.
-    pub(crate) was_memory: bool,
+    pub(crate) was_inferred: bool,
 }
 
 impl ShardList {
     /// Every shard that is not gone, by id.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &ListedShard> {
-        self.shards.values().map(|entry| &entry.shard)
+        self.shards.values().map(|known| &known.shard)
     }
 
     /// Those that can be read, as far as is known: a shard that was never seen itself is waited for, not read.
     pub(crate) fn takeable(&self) -> impl Iterator<Item = &ListedShard> {
-        self.shards.values().filter(|entry| !entry.is_memory()).map(|entry| &entry.shard)
+        self.shards.values().filter(|known| !known.is_inferred()).map(|known| &known.shard)
     }
 
     /// Those of which nothing but a lease row is known.
-    pub(crate) fn memories(&self) -> impl Iterator<Item = &ListedShard> {
-        self.shards.values().filter(|entry| entry.is_memory()).map(|entry| &entry.shard)
+    pub(crate) fn inferred(&self) -> impl Iterator<Item = &ListedShard> {
+        self.shards.values().filter(|known| known.is_inferred()).map(|known| &known.shard)
     }
 
     pub(crate) fn has(&self, shard: &ShardId) -> bool {
@@ -78,13 +78,13 @@ impl ShardList {
     }
 
     /// Whether the shard was there and is gone. One that was never seen may just be newer than the last listing.
-    pub(crate) fn is_gone(&self, shard: &ShardId) -> bool {
-        self.gone.contains(shard) && !self.has(shard)
+    pub(crate) fn is_removed(&self, shard: &ShardId) -> bool {
+        self.removed.contains(shard) && !self.has(shard)
     }
 
     /// Whether the shard was there so lately that nobody can know it to be gone. What is gone may have had a row.
-    pub(crate) fn is_fresh(&self, shard: &ShardId, now: Instant) -> bool {
-        self.shards.get(shard).and_then(|entry| entry.seen_at).is_some_and(|seen_at| now < seen_at + MISSING_FOR)
+    pub(crate) fn was_seen_lately(&self, shard: &ShardId, now: Instant) -> bool {
+        self.shards.get(shard).and_then(|known| known.seen_at).is_some_and(|seen_at| now < seen_at + MISSING_FOR)
     }
 
     /// How often a shard came, was closed or went: whoever saw the same number before has seen all that there is.
@@ -103,64 +103,64 @@ impl ShardList {
         listing: Vec<ListedShard>,
         (begun, done): (Instant, Instant),
         denied: impl Fn(&ShardId) -> bool,
-    ) -> Vec<Gone> {
+    ) -> Vec<RemovedShard> {
         let mut missing = std::mem::take(&mut self.shards);
         let mut parents = Vec::new();
         for shard in listing {
-            let mut entry = KnownShard::new(shard, begun);
-            if let Some(before) = missing.remove(&entry.shard.id).filter(|before| !before.is_memory()) {
-                self.changes += u64::from(before.shard.closed != entry.shard.closed);
+            let mut known = KnownShard::new(shard, begun);
+            if let Some(before) = missing.remove(&known.shard.id).filter(|before| !before.is_inferred()) {
+                self.changes += u64::from(before.shard.closed != known.shard.closed);
                 // It may have been named while it was being listed.
-                entry.seen_at = entry.seen_at.max(before.seen_at);
+                known.seen_at = known.seen_at.max(before.seen_at);
             } else {
                 self.changes += 1;
-                parents.extend(entry.shard.parents.iter().filter(|_| self.has_listed).cloned());
+                parents.extend(known.shard.parents.iter().filter(|_| self.has_listed).cloned());
             }
-            self.shards.insert(entry.shard.id.clone(), entry);
+            self.shards.insert(known.shard.id.clone(), known);
         }
-        let mut gone = Vec::new();
-        for (id, mut entry) in missing {
-            let since = *entry.missing_since.get_or_insert(done);
+        let mut removed = Vec::new();
+        for (id, mut known) in missing {
+            let since = *known.missing_since.get_or_insert(done);
             if begun >= since + MISSING_FOR || denied(&id) {
                 self.changes += 1;
-                self.gone.insert(id.clone());
-                gone.push(Gone { shard: id, was_memory: entry.is_memory() });
+                self.removed.insert(id.clone());
+                removed.push(RemovedShard { shard: id, was_inferred: known.is_inferred() });
             } else {
-                self.shards.insert(id, entry);
+                self.shards.insert(id, known);
             }
         }
-        self.expect(parents, done);
+        self.add_parents(parents, done);
         self.has_listed = true;
-        gone
+        removed
     }
 
     /// Takes in the parents of new shards: those that no listing showed yet were missed.
-    fn expect(&mut self, parents: impl IntoIterator<Item = ShardId>, now: Instant) {
+    fn add_parents(&mut self, parents: impl IntoIterator<Item = ShardId>, now: Instant) {
         for id in parents {
-            if !self.gone.contains(&id) {
-                self.shards.entry(id.clone()).or_insert_with(|| KnownShard::memory(&id, &[], now));
+            if !self.removed.contains(&id) {
+                self.shards.entry(id.clone()).or_insert_with(|| KnownShard::inferred(&id, &[], now));
             }
         }
     }
 
     /// Takes in shards that the last page of their parent named, before any listing shows them.
-    pub(crate) fn announce(&mut self, children: &[ListedShard], now: Instant) {
+    pub(crate) fn add_children(&mut self, children: &[ListedShard], now: Instant) {
         for shard in children {
-            if self.shards.get(&shard.id).is_none_or(KnownShard::is_memory) {
+            if self.shards.get(&shard.id).is_none_or(KnownShard::is_inferred) {
                 self.shards.insert(shard.id.clone(), KnownShard::new(shard.clone(), now));
-                self.expect(shard.parents.iter().cloned(), now);
+                self.add_parents(shard.parents.iter().cloned(), now);
             }
         }
     }
 
     /// Takes in the shards of rows which the first listing, made at that time, lacks: they may have been missed by it.
     /// A shard that was not read to its end, and a child of which was read nevertheless, was gone before.
-    pub(crate) fn remember(&mut self, rows: &[&Lease], listed_at: Instant) {
+    pub(crate) fn add_from_rows(&mut self, rows: &[&Lease], listed_at: Instant) {
         let read = rows.iter().filter(|row| row.checkpoint.is_some());
         let passed: BTreeSet<&ShardId> = read.flat_map(|row| &row.parents).collect();
         for row in rows.iter().filter(|row| row.is_ended() || !passed.contains(&row.key.shard)) {
-            let entry = || KnownShard::memory(&row.key.shard, &row.parents, listed_at);
-            self.shards.entry(row.key.shard.clone()).or_insert_with(entry);
+            let inferred = || KnownShard::inferred(&row.key.shard, &row.parents, listed_at);
+            self.shards.entry(row.key.shard.clone()).or_insert_with(inferred);
         }
     }
 }
@@ -182,8 +182,8 @@ mod tests {
     }
 
     fn list(shard_list: &mut ShardList, shards: &[&str], now: Instant) -> Vec<ShardId> {
-        let gone = shard_list.list(shards.iter().map(|id| shard(id)).collect(), (now, now), |_| false);
-        gone.into_iter().map(|gone| gone.shard).collect()
+        let removed = shard_list.list(shards.iter().map(|id| shard(id)).collect(), (now, now), |_| false);
+        removed.into_iter().map(|removed| removed.shard).collect()
     }
 
     // H6
@@ -225,8 +225,8 @@ mod tests {
     fn a_shard_that_the_service_denies_is_gone_with_the_first_listing_that_lacks_it() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         list(&mut shard_list, &["a", "b"], start);
-        let gone = shard_list.list(vec![shard("b")], (start, start), |id| id.as_str() == "a");
-        assert!(matches!(&gone[..], [Gone { shard, was_memory: false }] if shard.as_str() == "a"));
+        let removed = shard_list.list(vec![shard("b")], (start, start), |id| id.as_str() == "a");
+        assert!(matches!(&removed[..], [RemovedShard { shard, was_inferred: false }] if shard.as_str() == "a"));
         assert!(shard_list.list(vec![shard("b")], (start, start), |_| true).is_empty());
     }
 
@@ -249,8 +249,8 @@ mod tests {
         let shard_list = &mut ShardList::default();
         shard_list.list(Vec::new(), (start, start), |_| false);
         shard_list.list(vec![child("d", "c")], (later, later), |_| false);
-        let gone = shard_list.list(vec![child("d", "c")], (start + seconds(11), start + seconds(11)), |_| false);
-        assert!(matches!(&gone[..], [Gone { shard, was_memory: true }] if shard.as_str() == "c"));
+        let removed = shard_list.list(vec![child("d", "c")], (start + seconds(11), start + seconds(11)), |_| false);
+        assert!(matches!(&removed[..], [RemovedShard { shard, was_inferred: true }] if shard.as_str() == "c"));
     }
 
     // H4
@@ -258,7 +258,7 @@ mod tests {
     fn a_child_is_known_before_a_listing_shows_it() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         list(&mut shard_list, &["a"], start);
-        shard_list.announce(&[shard("a1"), shard("a2")], start);
+        shard_list.add_children(&[shard("a1"), shard("a2")], start);
         list(&mut shard_list, &["a"], start + seconds(1));
         assert_eq!(ids(shard_list.shards()), ["a", "a1", "a2"]);
     }

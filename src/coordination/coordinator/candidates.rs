@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Coordinator, opening::Opening};
+use super::{opening::SubscriptionOpening, task::Coordinator};
 use crate::{
     config::position::Role,
     coordination::lineage::{self, Progress, Verdict},
@@ -24,7 +24,7 @@ pub(super) struct Candidate {
     pub(super) take: Take,
     pub(super) role: Role,
     /// It was this instance's own, or asked for.
-    is_meant: bool,
+    is_preferred: bool,
     /// Its end is stored and it is to be read again.
     pub(super) replays: bool,
 }
@@ -36,55 +36,55 @@ impl Coordinator {
         if let Some(opening) = &mut self.opening {
             opening.forget_replays(&by_shard, &self.shards);
         }
-        self.reach.clear();
+        self.would_take.clear();
         let Some(opening) = &self.opening else { return Vec::new() };
-        let verdicts = lineage::judge(self.shard_list.shards(), &self.known(rows, opening), opening.lineage());
-        let (mut awaited, mut doubtful) = (0, 0);
+        let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(rows, opening), opening.initial());
+        let (mut awaited, mut stale_sightings) = (0, 0);
         let mut candidates = Vec::new();
-        for shard_id in self.shard_list.takeable() {
-            let Some(Verdict::Ready { child }) = verdicts.get(&shard_id.id) else { continue };
-            let row = by_shard.get(&shard_id.id).copied();
-            let shard = self.shards.get_or_open(&self.context, &shard_id.id);
-            shard.seen(shard_id.closed, row);
+        for listed in self.shard_list.takeable() {
+            let Some(Verdict::Ready { child }) = verdicts.get(&listed.id) else { continue };
+            let row = by_shard.get(&listed.id).copied();
+            let shard = self.shards.get_or_open(&self.context, &listed.id);
+            shard.seen(listed.closed, row);
             let opens = opening.has(&shard, row, now);
             if shard.is_held() || shard.was_given_up() {
                 continue;
             }
             if !self.is_free(row, now) {
-                self.reach.insert(shard_id.id.clone());
-                awaited += usize::from(opens && opening.awaits(&shard_id.id));
+                self.would_take.insert(listed.id.clone());
+                awaited += usize::from(opens && opening.awaits(&listed.id));
                 continue;
             }
             // It may have been read to its end, and its row removed since.
-            if row.is_none() && !self.shard_list.is_fresh(&shard_id.id, now) {
-                doubtful += 1;
+            if row.is_none() && !self.shard_list.was_seen_lately(&listed.id, now) {
+                stale_sightings += 1;
                 continue;
             }
             candidates.push(Candidate {
-                is_meant: row.is_some_and(|row| self.is_mine(row)),
-                take: self.take_of(shard_id, row),
-                replays: opening.replays(&shard_id.id),
+                is_preferred: row.is_some_and(|row| self.is_mine(row)),
+                take: self.take_request(listed, row),
+                replays: opening.replays(&listed.id),
                 role: Role { opening: opens, child: *child },
                 shard,
             });
         }
         self.context.awaited.store(awaited, Ordering::Relaxed);
-        self.doubtful = doubtful;
-        if doubtful > 0 && !lists && !self.is_listing {
+        self.stale_sightings = stale_sightings;
+        if stale_sightings > 0 && !lists && !self.is_listing {
             self.next_listing = Some(now);
         }
-        self.within_bounds(candidates, now)
+        self.limit_to_room(candidates, now)
     }
 
     /// Leaves out what is more than this instance may hold: first what nobody meant for it.
-    fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
+    fn limit_to_room(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
         let held = self.shards.all().iter().filter(|shard| shard.is_working()).count();
         let room = self.context.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
-            candidates.sort_by_key(|candidate| !candidate.is_meant);
+            candidates.sort_by_key(|candidate| !candidate.is_preferred);
         }
         // Those that are to be seen again before they can be taken need room, too.
-        let unowned = (candidates.len() + self.doubtful).saturating_sub(room);
+        let unowned = (candidates.len() + self.stale_sightings).saturating_sub(room);
         candidates.truncate(room);
         self.context.unowned.store(unowned, Ordering::Relaxed);
         self.warn_of_unowned(unowned, now);
@@ -109,7 +109,7 @@ impl Coordinator {
     }
 
     /// What the rows say about each shard, seen through a forced start.
-    pub(super) fn known(&self, rows: &[Lease], opening: &Opening) -> BTreeMap<ShardId, Progress> {
+    pub(super) fn progress(&self, rows: &[Lease], opening: &SubscriptionOpening) -> BTreeMap<ShardId, Progress> {
         let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
             Progress::Ended if opening.replays(&row.key.shard) => Progress::Open,
             progress => progress,
@@ -133,16 +133,16 @@ impl Coordinator {
     pub(super) fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
         let Some(row) = row else { return true };
         let settings = &self.context.settings;
-        let has_stood = |time| self.expiry.has_stood(&row.key.shard, time, now);
+        let is_unchanged_for = |time| self.expiry.is_unchanged_for(&row.key.shard, time, now);
         match (&row.owner, &row.wanted_by) {
             _ if self.is_mine(row) => true,
-            (Some(_), _) => has_stood(settings.lease_ttl),
-            (None, Some(_)) => has_stood(2 * settings.renew_interval),
+            (Some(_), _) => is_unchanged_for(settings.lease_ttl),
+            (None, Some(_)) => is_unchanged_for(2 * settings.renew_interval),
             (None, None) => true,
         }
     }
 
-    fn take_of(&self, shard: &ListedShard, row: Option<&Lease>) -> Take {
+    fn take_request(&self, shard: &ListedShard, row: Option<&Lease>) -> Take {
         Take {
             key: self.context.lease_key(&shard.id),
             owner: Arc::clone(&self.context.owner),

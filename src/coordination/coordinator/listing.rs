@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, future::pending, sync::Arc};
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::{Duration, Instant};
 
-use super::Coordinator;
+use super::task::Coordinator;
 use crate::{
     coordination::shard_list::ShardList,
     error::{
@@ -23,10 +23,10 @@ use crate::{
 const EAGER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listing under way.
-pub(super) type UnderWay = BoxFuture<'static, Looked>;
+pub(super) type ListingInFlight = BoxFuture<'static, ListingOutcome>;
 
 /// What a listing came to.
-pub(super) struct Looked {
+pub(super) struct ListingOutcome {
     begun: Instant,
     /// When the stream was created, if there was doubt about it, and the service said so.
     created: Option<i64>,
@@ -38,12 +38,12 @@ pub(super) struct Looked {
 /// # Cancel safety
 ///
 /// Cancel safe: the listing goes on with the next call.
-pub(super) async fn answer(listing: &mut Option<UnderWay>) -> Looked {
+pub(super) async fn finished(listing: &mut Option<ListingInFlight>) -> ListingOutcome {
     match listing {
-        Some(under_way) => {
-            let looked = under_way.await;
+        Some(in_flight) => {
+            let outcome = in_flight.await;
             *listing = None;
-            looked
+            outcome
         }
         None => pending().await,
     }
@@ -51,19 +51,22 @@ pub(super) async fn answer(listing: &mut Option<UnderWay>) -> Looked {
 
 impl Coordinator {
     /// Begins to list the shards. The next listing is set when this one is back, unless it is asked for meanwhile.
-    pub(super) fn begin_listing(&mut self) -> UnderWay {
+    pub(super) fn begin_listing(&mut self) -> ListingInFlight {
         self.next_listing = None;
         self.is_listing = true;
-        look(Arc::clone(&self.context), Instant::now()).boxed()
+        list_and_check(Arc::clone(&self.context), Instant::now()).boxed()
     }
 
     /// Takes in what a listing came to. Gives when it came if the leases should be looked at now, and not with the next round:
     /// it brought something, or something waits for it.
-    pub(super) fn take_in(&mut self, Looked { begun, created, listed }: Looked) -> Option<Instant> {
+    pub(super) fn apply_listing(
+        &mut self,
+        ListingOutcome { begun, created, listed }: ListingOutcome,
+    ) -> Option<Instant> {
         let (context, now) = (Arc::clone(&self.context), Instant::now());
         (self.is_listing, self.lists) = (false, true);
         if created.is_some() && created != self.beginning.created {
-            self.begin_anew(created);
+            self.start_over(created);
         }
         let before = self.shard_list.changes();
         match listed {
@@ -74,7 +77,7 @@ impl Coordinator {
                 }
                 let shards = Arc::clone(&self.shards);
                 let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.is_denied());
-                self.gone.extend(self.shard_list.list(listed, (begun, now), denied));
+                self.removed.extend(self.shard_list.list(listed, (begun, now), denied));
             }
             Err(error) if error.class() == ErrorClass::Fatal => {
                 context.fail(error);
@@ -86,20 +89,22 @@ impl Coordinator {
             }
         }
         let next = self.next_listing.unwrap_or(now + context.settings.list_interval);
-        let eagerly = self.shard_list.is_empty() || self.lacks_children();
+        let eagerly = self.shard_list.is_empty() || self.misses_children();
         self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
-        let is_awaited =
-            now < self.eager_until || self.doubtful > 0 || self.opening.is_none() || context.settings.stop_at_tip;
+        let is_needed = now < self.eager_until
+            || self.stale_sightings > 0
+            || self.opening.is_none()
+            || context.settings.stop_at_tip;
         let returning = self.shards.all().iter().filter(|shard| shard.was_listed()).count();
-        (is_awaited || self.shard_list.changes() != before || returning > 0).then_some(now)
+        (is_needed || self.shard_list.changes() != before || returning > 0).then_some(now)
     }
 
     /// The stream was deleted and created again meanwhile: everything begins anew (H7).
-    fn begin_anew(&mut self, created: Option<i64>) {
+    fn start_over(&mut self, created: Option<i64>) {
         self.beginning.created = created;
         self.plan.forced = None;
         self.shard_list = ShardList::default();
-        self.gone.clear();
+        self.removed.clear();
         (self.opening, self.first_listing) = (None, None);
         for shard in self.shards.all() {
             shard.reset();
@@ -107,20 +112,20 @@ impl Coordinator {
     }
 
     /// Whether a shard that ended here, and is still listed, has no children in the listing: they appear a little later.
-    pub(super) fn lacks_children(&self) -> bool {
+    pub(super) fn misses_children(&self) -> bool {
         if Instant::now() >= self.eager_until {
             return false;
         }
-        let parents: BTreeSet<&ShardId> = self.shard_list.shards().flat_map(|shard_id| &shard_id.parents).collect();
+        let parents: BTreeSet<&ShardId> = self.shard_list.shards().flat_map(|shard| &shard.parents).collect();
         let ended_here = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.ended_here());
-        self.shard_list.shards().any(|shard_id| !parents.contains(&shard_id.id) && ended_here(&shard_id.id))
+        self.shard_list.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
     }
 }
 
 /// DueQueue at the stream, if there is doubt about it, and at its shards.
-async fn look(context: Arc<SubscriptionContext>, begun: Instant) -> Looked {
+async fn list_and_check(context: Arc<SubscriptionContext>, begun: Instant) -> ListingOutcome {
     let created = if context.was_in_doubt() { created(&context).await } else { None };
-    Looked { begun, created, listed: list(&context).await }
+    ListingOutcome { begun, created, listed: list(&context).await }
 }
 
 /// When the stream was created. What is wrong with it, the listing says.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::position::Plan,
-    coordination::{lineage, shard_list::ShardList},
+    coordination::{lineage::InitialShards, shard_list::ShardList},
     kinesis::ListedShard,
     lease::Lease,
     state::shard::{Shard, Shards},
@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// See the module.
-pub(super) struct Opening {
-    shards: lineage::Opening,
+pub(super) struct SubscriptionOpening {
+    initial: InitialShards,
     /// Those that a forced start has yet to read to their end once more, whatever their rows say (R6).
     replays: BTreeSet<ShardId>,
     /// Those that others held at the first pass; they belong to the opening for two lives of a lease (E5).
@@ -26,14 +26,14 @@ pub(super) struct Opening {
     awaited_until: Instant,
 }
 
-impl Opening {
+impl SubscriptionOpening {
     /// `first` is what the first complete listing showed. Rows may be known only later, and by then shards can be closed
     /// that were open when the subscription began.
     pub(super) fn new(plan: &Plan, first: &[ListedShard], shard_list: &ShardList, rows: &[&Lease]) -> Self {
         let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
         let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
         Self {
-            shards: lineage::Opening::new(plan, first.iter().chain(shard_list.memories())),
+            initial: InitialShards::new(plan, first.iter().chain(shard_list.inferred())),
             replays: rows.iter().filter(replays).map(|row| row.key.shard.clone()).collect(),
             held_by_others: BTreeSet::new(),
             awaited_until: Instant::now(),
@@ -56,7 +56,7 @@ impl Opening {
         let replays = ended.chain(own).filter(|shard| plan.replays() && listed.contains(shard));
         let of_others = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
         Self {
-            shards: lineage::Opening::new(plan, shard_list.shards()),
+            initial: InitialShards::new(plan, shard_list.shards()),
             replays: replays.cloned().collect(),
             held_by_others: of_others.filter(|shard| !own.contains(*shard)).cloned().collect(),
             awaited_until: Instant::now(),
@@ -79,15 +79,15 @@ impl Opening {
     }
 
     /// What the lineage has to know of it.
-    pub(super) fn lineage(&self) -> &lineage::Opening {
-        &self.shards
+    pub(super) fn initial(&self) -> &InitialShards {
+        &self.initial
     }
 
     /// Whether the shard belongs to the opening, so that a forced start applies to it (R6). One that another instance held
     /// when the subscription began does if that one proves dead soon (E5); if it let go, the shard came over.
     pub(super) fn has(&self, shard: &Shard, row: Option<&Lease>, now: Instant) -> bool {
         let is_held = || row.is_some_and(|row| row.owner.is_some());
-        self.shards.has(&shard.id)
+        self.initial.has(&shard.id)
             && !shard.has_begun()
             && (!self.awaits(&shard.id) || now < self.awaited_until && is_held())
     }

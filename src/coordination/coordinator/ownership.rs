@@ -17,41 +17,41 @@ use crate::{
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Ownership {
-    by_shard: BTreeMap<ShardId, OwnedTerm>,
-    has_looked: bool,
+    by_shard: BTreeMap<ShardId, OwnedEpochs>,
+    has_adopted: bool,
     /// Since when every look has shown rows of a twin.
     twin_since: Option<Instant>,
 }
 
 /// What is its own of one shard: before a take of its own, and after it. Both are, until there is an answer.
 #[derive(Debug)]
-struct OwnedTerm {
+struct OwnedEpochs {
     before: Option<u64>,
     after: Option<u64>,
 }
 
 impl Ownership {
     /// Ownership what is left in its own name, at the first look.
-    pub(super) fn look(&mut self, rows: &[Lease], me: &Arc<str>) {
-        if !self.has_looked {
-            self.has_looked = true;
+    pub(super) fn adopt(&mut self, rows: &[Lease], me: &Arc<str>) {
+        if !self.has_adopted {
+            self.has_adopted = true;
             let left = rows.iter().filter(|row| row.owner.as_ref() == Some(me));
-            let claim = |row: &Lease| OwnedTerm { before: None, after: Some(row.epoch) };
-            self.by_shard = left.map(|row| (row.key.shard.clone(), claim(row))).collect();
+            let owned = |row: &Lease| OwnedEpochs { before: None, after: Some(row.epoch) };
+            self.by_shard = left.map(|row| (row.key.shard.clone(), owned(row))).collect();
         }
     }
 
     /// A take is sent.
-    pub(super) fn sent(&mut self, take: &Take) {
+    pub(super) fn take_sent(&mut self, take: &Take) {
         let seen = take.seen.map_or(0, |seen| seen.epoch);
         let before = self.has_epoch(&take.key.shard, seen).then_some(seen);
-        self.by_shard.insert(take.key.shard.clone(), OwnedTerm { before, after: Some(seen + 1) });
+        self.by_shard.insert(take.key.shard.clone(), OwnedEpochs { before, after: Some(seen + 1) });
     }
 
     /// The take was not applied.
-    pub(super) fn refused(&mut self, take: &Take) {
-        if let Some(claim) = self.by_shard.get_mut(&take.key.shard) {
-            claim.after = None;
+    pub(super) fn take_refused(&mut self, take: &Take) {
+        if let Some(owned) = self.by_shard.get_mut(&take.key.shard) {
+            owned.after = None;
         }
     }
 
@@ -61,16 +61,16 @@ impl Ownership {
     }
 
     fn has_epoch(&self, shard: &ShardId, epoch: u64) -> bool {
-        self.by_shard.get(shard).is_some_and(|claim| [claim.before, claim.after].contains(&Some(epoch)))
+        self.by_shard.get(shard).is_some_and(|owned| [owned.before, owned.after].contains(&Some(epoch)))
     }
 
     /// Whether a twin took, after this instance, what that believes to hold.
     pub(super) fn is_overtaken(&self, row: &Lease) -> bool {
-        let newest = self.by_shard.get(&row.key.shard).and_then(|claim| claim.after.max(claim.before));
+        let newest = self.by_shard.get(&row.key.shard).and_then(|owned| owned.after.max(owned.before));
         newest.is_some_and(|newest| newest < row.epoch)
     }
 
-    /// DueQueue at the rows in its own name of which the owner lives. Gives the one of a twin to which this instance yields.
+    /// Looks at the rows in its own name of which the owner lives. Gives the one of a twin to which this instance yields.
     ///
     /// Both see the same rows, and whoever has the first of them goes on. A twin that was overtaken finds that out by
     /// itself, so this is for two of which neither has what the other one had.
@@ -127,22 +127,22 @@ mod tests {
     #[test]
     fn own_is_what_was_left_at_the_first_look_and_what_its_takes_made() {
         let mut ownership = Ownership::default();
-        ownership.look(&[row("a", 4)], &"twin".into());
-        ownership.look(&[row("a", 4), row("b", 1)], &"twin".into());
+        ownership.adopt(&[row("a", 4)], &"twin".into());
+        ownership.adopt(&[row("a", 4), row("b", 1)], &"twin".into());
         assert_eq!(
             (ownership.has(&row("a", 4)), ownership.has(&row("a", 5)), ownership.has(&row("b", 1))),
             (true, false, false)
         );
         // Until there is an answer, both are.
-        ownership.sent(&take("a", Some(4)));
+        ownership.take_sent(&take("a", Some(4)));
         assert_eq!([3, 4, 5].map(|epoch| ownership.has(&row("a", epoch))), [false, true, true]);
-        ownership.refused(&take("a", Some(4)));
+        ownership.take_refused(&take("a", Some(4)));
         assert_eq!([4, 5].map(|epoch| ownership.has(&row("a", epoch))), [true, false]);
         // What it takes from another is its own from then on.
-        ownership.sent(&take("b", Some(2)));
+        ownership.take_sent(&take("b", Some(2)));
         assert_eq!([2, 3].map(|epoch| ownership.has(&row("b", epoch))), [false, true]);
-        ownership.sent(&take("c", None));
-        ownership.refused(&take("c", None));
+        ownership.take_sent(&take("c", None));
+        ownership.take_refused(&take("c", None));
         assert!(!ownership.has(&row("c", 1)));
     }
 
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn what_was_its_own_and_has_a_later_epoch_is_overtaken() {
         let mut ownership = Ownership::default();
-        ownership.sent(&take("a", None));
+        ownership.take_sent(&take("a", None));
         let overtaken = [row("a", 1), row("a", 2), row("b", 9)].map(|row| ownership.is_overtaken(&row));
         assert_eq!(overtaken, [false, true, false]);
     }
@@ -159,8 +159,8 @@ mod tests {
     #[test]
     fn of_two_that_live_beside_each_other_the_one_without_the_first_shard_yields_after_a_while() {
         let (mut first, mut second) = (Ownership::default(), Ownership::default());
-        first.sent(&take("a", None));
-        second.sent(&take("b", None));
+        first.take_sent(&take("a", None));
+        second.take_sent(&take("b", None));
         let rows = [row("a", 1), row("b", 1)];
         let start = Instant::now();
         for (seconds, yields) in [(0, false), (9, false), (10, true)] {

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use tokio::time::{Duration, Instant};
 
-use super::{CALLS_AT_ONCE, Coordinator};
+use super::task::{CALLS_AT_ONCE, Coordinator};
 use crate::{
-    coordination::balance::{Claim, Stake, wanted},
+    coordination::balance::{HeldShard, Request, shards_to_request},
     lease::{Lease, Write},
     types::id::ShardId,
 };
@@ -17,11 +17,13 @@ impl Coordinator {
     pub(super) fn hand_over(&self, rows: &[Lease], now: Instant) {
         let until = now + self.context.settings.drain_timeout;
         for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&self.context.owner)) {
-            let Some(heir) = row.wanted_by.as_ref().filter(|heir| **heir != self.context.owner) else { continue };
+            let Some(requester) = row.wanted_by.as_ref().filter(|requester| **requester != self.context.owner) else {
+                continue;
+            };
             let Some(shard) = self.shards.get(&row.key.shard) else { continue };
             if shard.hand_over(row.epoch, until) {
                 let (stream, shard_id, epoch) = (&self.context.stream, &row.key.shard, row.epoch);
-                tracing::info!(%stream, shard = %shard_id, epoch, %heir, "the shard is handed over to an instance that asked for it");
+                tracing::info!(%stream, shard = %shard_id, epoch, %requester, "the shard is handed over to an instance that asked for it");
             }
         }
     }
@@ -29,14 +31,14 @@ impl Coordinator {
     /// Asks for the leases of others that this instance should have for the fleet to be even. Whether there were any.
     pub(super) async fn ask(&self, rows: &[Lease], now: Instant) -> bool {
         let context = &self.context;
-        let stakes: Vec<Stake<'_>> = rows.iter().filter_map(|row| self.stake(row, now)).collect();
+        let held: Vec<HeldShard<'_>> = rows.iter().filter_map(|row| self.held_shard(row, now)).collect();
         // Of its own leases only those are among them that others asked for. Some may have gone since the rows were read.
-        let mine = stakes.iter().filter(|stake| *stake.holder == *context.owner);
-        let given: BTreeSet<&ShardId> = mine.map(|stake| stake.shard).collect();
+        let mine = held.iter().filter(|held| *held.owner == *context.owner);
+        let given: BTreeSet<&ShardId> = mine.map(|held| held.shard).collect();
         let shards = self.shards.all();
         let own = shards.iter().filter(|shard| shard.is_share() && !given.contains(&shard.id)).count();
         let wanted: BTreeSet<&ShardId> =
-            wanted(&context.owner, own, context.settings.max_leases, &stakes).into_iter().collect();
+            shards_to_request(&context.owner, own, context.settings.max_leases, &held).into_iter().collect();
         let asks = !wanted.is_empty();
         let asked = rows.iter().filter(|row| wanted.contains(&row.key.shard));
         let calls = asked.map(|row| async move {
@@ -56,23 +58,28 @@ impl Coordinator {
 
     /// What a row says about who holds its shard, or is about to. This instance knows its own better, apart from those that
     /// others asked for.
-    fn stake<'a>(&self, row: &'a Lease, now: Instant) -> Option<Stake<'a>> {
+    fn held_shard<'a>(&self, row: &'a Lease, now: Instant) -> Option<HeldShard<'a>> {
         let settings = &self.context.settings;
         let (shard, me) = (&row.key.shard, &*self.context.owner);
-        if row.is_ended() || !self.is_of_this_stream(row) || self.expiry.has_stood(shard, settings.lease_ttl, now) {
+        if row.is_ended()
+            || !self.is_of_this_stream(row)
+            || self.expiry.is_unchanged_for(shard, settings.lease_ttl, now)
+        {
             return None;
         }
         let patience = self.patience();
         match (row.owner.as_deref(), row.wanted_by.as_deref()) {
-            (Some(holder), Some(heir)) if heir == me && self.requests.ran_out(shard, patience, now) => {
-                Some(Stake { shard, holder, claim: Claim::Immovable })
+            (Some(owner), Some(requester)) if requester == me && self.requests.is_overdue(shard, patience, now) => {
+                Some(HeldShard { shard, owner, request: Request::Unmovable })
             }
-            (Some(holder), Some(heir)) => Some(Stake { shard, holder, claim: Claim::By(heir) }),
-            (Some(holder), None) => {
-                let claim = if self.reach.contains(shard) { Claim::None } else { Claim::Immovable };
-                (holder != me).then_some(Stake { shard, holder, claim })
+            (Some(owner), Some(requester)) => Some(HeldShard { shard, owner, request: Request::By(requester) }),
+            (Some(owner), None) => {
+                let request = if self.would_take.contains(shard) { Request::None } else { Request::Unmovable };
+                (owner != me).then_some(HeldShard { shard, owner, request })
             }
-            (None, Some(heir)) => (heir != me).then_some(Stake { shard, holder: heir, claim: Claim::By(heir) }),
+            (None, Some(requester)) => {
+                (requester != me).then_some(HeldShard { shard, owner: requester, request: Request::By(requester) })
+            }
             (None, None) => None,
         }
     }

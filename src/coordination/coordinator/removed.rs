@@ -9,24 +9,24 @@ use std::{
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
-use super::{CALLS_AT_ONCE, Coordinator};
-use crate::{coordination::shard_list::Gone, error::KinesisError, lease::Lease, types::id::ShardId};
+use super::task::{CALLS_AT_ONCE, Coordinator};
+use crate::{coordination::shard_list::RemovedShard, error::KinesisError, lease::Lease, types::id::ShardId};
 
 impl Coordinator {
     /// These shards are no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
-    pub(super) fn leave_gone(&mut self, rows: &[Lease]) {
-        let gone = mem::take(&mut self.gone);
-        if gone.is_empty() {
+    pub(super) fn leave_removed(&mut self, rows: &[Lease]) {
+        let removed = mem::take(&mut self.removed);
+        if removed.is_empty() {
             return;
         }
         let by_shard = by_shard(rows);
-        for gone in gone {
-            let row = by_shard.get(&gone.shard).copied();
-            self.leave(gone, row);
+        for removed in removed {
+            let row = by_shard.get(&removed.shard).copied();
+            self.leave(removed, row);
         }
     }
 
-    fn leave(&self, Gone { shard: shard_id, was_memory }: Gone, row: Option<&Lease>) {
+    fn leave(&self, RemovedShard { shard: shard_id, was_inferred }: RemovedShard, row: Option<&Lease>) {
         let shard = self.shards.get(&shard_id);
         if shard.as_ref().is_some_and(|shard| shard.is_at_end()) {
             return;
@@ -36,7 +36,7 @@ impl Coordinator {
                 && !row.is_ended()
                 && row.owner.as_ref().is_none_or(|owner| *owner == self.context.owner)
         };
-        let was_opened = was_memory || shard.as_ref().is_some_and(|shard| shard.has_begun());
+        let was_opened = was_inferred || shard.as_ref().is_some_and(|shard| shard.has_begun());
         if was_opened && row.is_some_and(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() };
             tracing::warn!(%error, "a shard is gone");
@@ -52,23 +52,23 @@ impl Coordinator {
 
     /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6), and those of an older
     /// stream, the shards of which this one does not have.
-    pub(super) async fn sweep(&self, rows: &[Lease], now: Instant) {
-        let is_over = |row: &&Lease| {
+    pub(super) async fn delete_stale_rows(&self, rows: &[Lease], now: Instant) {
+        let is_stale = |row: &&Lease| {
             let shard = &row.key.shard;
             if self.is_of_this_stream(row) {
-                row.is_ended() && self.shard_list.is_gone(shard)
+                row.is_ended() && self.shard_list.is_removed(shard)
             } else {
                 self.opening.is_some() && !self.shard_list.has(shard) && self.is_free(Some(row), now)
             }
         };
-        let mut over: Vec<&Lease> = rows.iter().filter(is_over).collect();
-        if over.is_empty() {
+        let mut stale: Vec<&Lease> = rows.iter().filter(is_stale).collect();
+        if stale.is_empty() {
             return;
         }
         let waiting = self.parents_of_unread(rows);
-        over.retain(|row| !self.is_of_this_stream(row) || !waiting.contains(&row.key.shard));
-        let over = over.into_iter();
-        let calls = over.map(|row| self.context.answer(self.context.store.delete(&row.key, row.seen())));
+        stale.retain(|row| !self.is_of_this_stream(row) || !waiting.contains(&row.key.shard));
+        let stale = stale.into_iter();
+        let calls = stale.map(|row| self.context.answer(self.context.store.delete(&row.key, row.seen())));
         stream::iter(calls)
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
                 // Whatever came of it, the next listing looks again.

@@ -11,7 +11,10 @@ use tokio::{
     time::{Duration, sleep},
 };
 
-use super::{CALLS_AT_ONCE, Coordinator, opening::Opening};
+use super::{
+    opening::SubscriptionOpening,
+    task::{CALLS_AT_ONCE, Coordinator},
+};
 use crate::{
     config::position::{Origin, Position},
     coordination::lineage::{self, Verdict},
@@ -62,7 +65,7 @@ impl Coordinator {
             return Err(KinesisError::NotHeld { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() });
         };
         opening.replay(shard_id.clone());
-        self.set_out(vec![Move { shard, to }]).await
+        self.apply_moves(vec![Move { shard, to }]).await
     }
 
     /// As a forced start does: ended shards are read once more, and a child waits until its parents were.
@@ -83,10 +86,10 @@ impl Coordinator {
         let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
         let shards = self.shards.all();
         let own = shards.iter().filter(|shard| shard.is_own()).map(|shard| shard.id.clone()).collect();
-        let opening = Opening::after_seek(&self.plan, &self.shard_list, &rows_of_this, &own);
-        let verdicts = lineage::judge(self.shard_list.shards(), &self.known(&rows, &opening), opening.lineage());
+        let opening = SubscriptionOpening::after_seek(&self.plan, &self.shard_list, &rows_of_this, &own);
+        let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(&rows, &opening), opening.initial());
         self.opening = Some(opening);
-        self.set_out(self.moves(&verdicts, shards)).await
+        self.apply_moves(self.moves(&verdicts, shards)).await
     }
 
     /// Which shards move at once. The others forget where they were: they are opened anew, once it is their turn.
@@ -103,10 +106,10 @@ impl Coordinator {
     }
 
     /// Fetches the iterators, and moves each shard that gets one.
-    async fn set_out(&mut self, moves: Vec<Move>) -> Result<(), KinesisError> {
+    async fn apply_moves(&mut self, moves: Vec<Move>) -> Result<(), KinesisError> {
         let this = &*self;
         let outcomes = stream::iter(moves).map(|Move { shard, to }| async move {
-            let placed = this.place(&shard, &to).await;
+            let placed = this.fetch_iterator(&shard, &to).await;
             (shard, to, placed)
         });
         let mut failed: Vec<(ShardId, ServiceFailure)> = Vec::new();
@@ -130,7 +133,7 @@ impl Coordinator {
         Err(KinesisError::Seek { stream: Arc::clone(&self.context.stream), shards, source })
     }
 
-    async fn place(&self, shard: &Shard, to: &Origin) -> Result<Placed, ServiceFailure> {
+    async fn fetch_iterator(&self, shard: &Shard, to: &Origin) -> Result<Placed, ServiceFailure> {
         let mut throttles = 0;
         loop {
             match self.context.service.place(&self.context.stream, &shard.id, to).await {

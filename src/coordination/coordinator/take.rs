@@ -2,7 +2,7 @@
 
 use tokio::{select, time::Instant};
 
-use super::{Coordinator, candidates::Candidate};
+use super::{candidates::Candidate, task::Coordinator};
 use crate::{
     config::position::{Origin, Role},
     lease::{Held, Lease, Write},
@@ -22,11 +22,11 @@ impl Coordinator {
         }
         let Candidate { shard, take, role, replays, .. } = candidate;
         let sent_at = Instant::now();
-        lock(&self.ownership).sent(&take);
+        lock(&self.ownership).take_sent(&take);
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
-                lock(&self.ownership).refused(&take);
+                lock(&self.ownership).take_refused(&take);
                 tracing::debug!(stream = %self.context.stream, shard = %shard.id, "another instance was faster");
                 // If that one asked for the shard, or let it go, the lease is still to be had.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
@@ -34,7 +34,7 @@ impl Coordinator {
                 }
                 return;
             }
-            Err(error) => return self.went_astray(shard, take, error),
+            Err(error) => return self.note_unconfirmed(shard, take, error),
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
         let opening = shard.begin(&lease, held, sent_at);

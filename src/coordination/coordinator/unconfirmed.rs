@@ -7,7 +7,7 @@ use std::{mem, sync::Arc};
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
-use super::{CALLS_AT_ONCE, Coordinator};
+use super::task::{CALLS_AT_ONCE, Coordinator};
 use crate::{
     error::service::StoreError,
     lease::{Held, Lease, Take, Write},
@@ -20,28 +20,28 @@ pub(super) type Unconfirmed = (Arc<Shard>, Take);
 
 impl Coordinator {
     /// Notes a take that failed.
-    pub(super) fn went_astray(&self, shard: Arc<Shard>, take: Take, error: StoreError) {
+    pub(super) fn note_unconfirmed(&self, shard: Arc<Shard>, take: Take, error: StoreError) {
         shard.report_store("taking the lease", error);
         lock(&self.unconfirmed).push((shard, take));
     }
 
     /// The leases were looked at, and the takes that still should be are made again.
-    pub(super) fn forget_strays(&self) {
+    pub(super) fn forget_unconfirmed(&self) {
         lock(&self.unconfirmed).clear();
     }
 
     /// Makes each of them once more, so that it is known who has the lease, and lets go of it.
-    pub(super) async fn let_go_of_strays(&self) {
+    pub(super) async fn release_unconfirmed(&self) {
         let unconfirmed = mem::take(&mut *lock(&self.unconfirmed));
-        stream::iter(unconfirmed).for_each_concurrent(CALLS_AT_ONCE, |unconfirmed| self.let_go(unconfirmed)).await;
+        stream::iter(unconfirmed).for_each_concurrent(CALLS_AT_ONCE, |unconfirmed| self.release(unconfirmed)).await;
     }
 
-    async fn let_go(&self, (shard, take): Unconfirmed) {
+    async fn release(&self, (shard, take): Unconfirmed) {
         let sent_at = Instant::now();
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             // The first one was applied.
-            Ok(Write::Refused(Some(row))) if is_of(&take, &row) => row,
+            Ok(Write::Refused(Some(row))) if was_left_by(&take, &row) => row,
             Ok(Write::Refused(_)) => return,
             Err(error) => {
                 let (stream, shard_id) = (&self.context.stream, &shard.id);
@@ -55,7 +55,7 @@ impl Coordinator {
 }
 
 /// Whether the row is as this take leaves it.
-fn is_of(take: &Take, row: &Lease) -> bool {
+fn was_left_by(take: &Take, row: &Lease) -> bool {
     let before = take.seen.map_or(0, |seen| seen.epoch);
     row.owner.as_ref() == Some(&take.owner) && row.epoch == before + 1
 }
