@@ -11,7 +11,7 @@ use crate::{
     error::KinesisError,
     kinesis::SdkService,
     lease::{LeaseStore, MemoryLeaseStore},
-    publishing::Publisher,
+    publishing::publisher::Publisher,
     state::context::{Identity, SubscriptionContext},
     subscription::{Subscription, descriptor::KinesisStream, start},
 };

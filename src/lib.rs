@@ -150,9 +150,9 @@ pub use crate::{
     },
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
     publishing::{
-        Publisher,
         error::PublishError,
         options::PublishTo,
+        publisher::Publisher,
         record::{Outgoing, PublishOrder, Published},
         sink::PublishSink,
         stats::PublishStats,

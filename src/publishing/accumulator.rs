@@ -49,7 +49,7 @@ pub(crate) use crate::publishing::accumulator::{request::Request, response::Answ
 
 /// How records are sent. The setters of [`PublishTo`](crate::PublishTo) document each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rules {
+pub(crate) struct PublishRules {
     pub(crate) order: PublishOrder,
     pub(crate) linger: Duration,
     pub(crate) request_records: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Rules {
 
 /// A record of which is known what became of it. `T` is what was accepted with it.
 #[derive(Debug)]
-pub(crate) struct Settled<T> {
+pub(crate) struct SettledRecord<T> {
     pub(crate) record: Outgoing,
     pub(crate) completion: T,
     pub(crate) attempts: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Settled<T> {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct PublishCounts {
     pub(crate) published: u64,
     pub(crate) failed: u64,
     pub(crate) bytes: u64,
@@ -85,11 +85,11 @@ pub(crate) struct Counts {
 #[derive(Debug)]
 pub(crate) struct Accumulator<T> {
     stream: Arc<str>,
-    rules: Rules,
+    rules: PublishRules,
     hasher: RandomState,
     next_ticket: u64,
     /// Records before this one do not linger.
-    hurry: u64,
+    skip_linger: u64,
     /// Behind one of their key, by the hash of the key: two keys that share one share a lane, which does no harm.
     queues: HashMap<u64, VecDeque<Box<AcceptedRecord<T>>>>,
     /// By ticket: the oldest goes first.
@@ -103,12 +103,12 @@ pub(crate) struct Accumulator<T> {
     next_flight: u64,
     circuit: Circuit,
     backoff: Backoff,
-    settled: Vec<Settled<T>>,
-    counts: Counts,
+    settled: Vec<SettledRecord<T>>,
+    counts: PublishCounts,
 }
 
 impl<T> Accumulator<T> {
-    pub(crate) fn new(stream: Arc<str>, rules: Rules) -> Self {
+    pub(crate) fn new(stream: Arc<str>, rules: PublishRules) -> Self {
         let hasher = RandomState::new();
         let backoff = Backoff::new(hasher.hash_one(&stream));
         Self {
@@ -116,7 +116,7 @@ impl<T> Accumulator<T> {
             rules,
             hasher,
             next_ticket: 0,
-            hurry: 0,
+            skip_linger: 0,
             queues: HashMap::new(),
             ready: BTreeMap::new(),
             ready_bytes: 0,
@@ -127,7 +127,7 @@ impl<T> Accumulator<T> {
             circuit: Circuit::default(),
             backoff,
             settled: Vec::new(),
-            counts: Counts::default(),
+            counts: PublishCounts::default(),
         }
     }
 
@@ -136,12 +136,12 @@ impl<T> Accumulator<T> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let item = Box::new(AcceptedRecord { ticket, record, data, accepted: now, completion });
-        let lane = match self.rules.order {
+        let queue_id = match self.rules.order {
             PublishOrder::ByKey => Some(self.hasher.hash_one(&item.record.partition_key)),
             PublishOrder::Relaxed => None,
         };
-        if let Some(lane) = lane {
-            match self.queues.entry(lane) {
+        if let Some(queue_id) = queue_id {
+            match self.queues.entry(queue_id) {
                 hash_map::Entry::Occupied(mut queue) => {
                     queue.get_mut().push_back(item);
                     return false;
@@ -150,14 +150,14 @@ impl<T> Accumulator<T> {
             }
         }
         let (was_idle, was_full) = (self.ready.is_empty(), self.is_full());
-        self.make_ready(QueuedEntry::new(lane, item));
+        self.make_ready(QueuedEntry::new(queue_id, item));
         was_idle || self.is_full() && !was_full
     }
 
     /// What was accepted so far lingers no longer. Gives the first ticket of what comes after it.
-    pub(crate) fn hurry(&mut self) -> u64 {
-        self.hurry = self.next_ticket;
-        self.hurry
+    pub(crate) fn skip_linger(&mut self) -> u64 {
+        self.skip_linger = self.next_ticket;
+        self.skip_linger
     }
 
     /// Settles what is too old, and makes ready what has rested.
@@ -176,7 +176,7 @@ impl<T> Accumulator<T> {
     }
 
     /// What has settled since the last call, in no order.
-    pub(crate) fn settled(&mut self) -> Vec<Settled<T>> {
+    pub(crate) fn settled(&mut self) -> Vec<SettledRecord<T>> {
         mem::take(&mut self.settled)
     }
 
@@ -198,7 +198,7 @@ impl<T> Accumulator<T> {
         self.next_ticket
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> PublishCounts {
         self.counts
     }
 

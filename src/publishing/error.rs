@@ -17,10 +17,10 @@ use crate::{error::KinesisError, publishing::record::Outgoing};
 /// | [`NotConnected`](KinesisError::NotConnected) | the broker is not connected yet, or was shut down; nothing was sent |
 /// | [`Interrupted`](KinesisError::Interrupted) | the runtime ended first; it may be in the stream |
 #[derive(Clone, Debug)]
-pub struct PublishError(Box<Inner>);
+pub struct PublishError(Box<PublishFailure>);
 
 #[derive(Clone, Debug)]
-struct Inner {
+struct PublishFailure {
     record: Outgoing,
     attempts: u32,
     cause: KinesisError,
@@ -28,7 +28,7 @@ struct Inner {
 
 impl PublishError {
     pub(crate) fn new(record: Outgoing, attempts: u32, cause: KinesisError) -> Self {
-        Self(Box::new(Inner { record, attempts, cause }))
+        Self(Box::new(PublishFailure { record, attempts, cause }))
     }
 
     /// The record, as it was given.

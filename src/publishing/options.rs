@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     config::limits::{self, check_stream_name, within},
     error::KinesisError,
-    publishing::{accumulator::Rules, record::PublishOrder},
+    publishing::{accumulator::PublishRules, record::PublishOrder},
 };
 
 /// The least bytes that a sink may hold.
@@ -34,14 +34,14 @@ const AGGREGATES: (usize, usize) = (1 << 10, 1 << 20);
 #[must_use = "a descriptor does nothing until it is published to"]
 pub struct PublishTo {
     name: String,
-    rules: Rules,
+    rules: PublishRules,
     max_in_flight_bytes: usize,
 }
 
 impl PublishTo {
     /// The stream of this name: 1 to 128 characters out of letters, digits, `_`, `.` and `-`.
     pub fn new(name: impl Into<String>) -> Self {
-        let rules = Rules {
+        let rules = PublishRules {
             order: PublishOrder::default(),
             linger: Duration::from_millis(10),
             request_records: limits::REQUEST_RECORDS,
@@ -139,7 +139,7 @@ impl PublishTo {
     }
 
     /// The stream, how to send, and how many bytes to hold.
-    pub(crate) fn checked(self) -> Result<(String, Rules, usize), KinesisError> {
+    pub(crate) fn checked(self) -> Result<(String, PublishRules, usize), KinesisError> {
         let rules = &self.rules;
         check_stream_name(&self.name)?;
         within("linger", rules.linger, Duration::ZERO, Duration::from_mins(1))?;
@@ -156,10 +156,10 @@ impl PublishTo {
 }
 
 #[cfg(feature = "kpl")]
-fn check_aggregates(rules: &Rules) -> Result<(), KinesisError> {
+fn check_aggregates(rules: &PublishRules) -> Result<(), KinesisError> {
     let Some(bytes) = rules.aggregate else { return Ok(()) };
     if rules.order == PublishOrder::Relaxed {
-        return Err(KinesisError::invalid("aggregate", "aggregates are kept in order; given: the order Relaxed"));
+        return Err(KinesisError::invalid("aggregate", "aggregates are pending in order; given: the order Relaxed"));
     }
     within("aggregate_up_to", bytes, AGGREGATES.0, AGGREGATES.1)
 }

@@ -12,19 +12,19 @@ use crate::{
     kinesis::Service,
     publishing::{
         accumulator::{Answer, Request},
-        shared::{Round, Shared},
+        shared::{SenderStep, SinkShared},
     },
 };
 
 /// Sends what is handed in, until nothing is left and nothing will come. Dropped before that, or ended by a panic, it
 /// settles what is open as interrupted.
-pub(super) fn run(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
-    let presence = Presence(shared);
+pub(super) fn run(shared: Arc<SinkShared>) -> impl Future<Output = ()> + Send + 'static {
+    let presence = AbandonOnDrop(shared);
     async move {
         let shared = &presence.0;
         let mut calls = FuturesUnordered::new();
         loop {
-            let Round { requests, service, wake, is_done } = shared.round();
+            let SenderStep { requests, service, wake, is_done } = shared.step();
             if let Some(service) = service {
                 calls.extend(requests.into_iter().map(|request| call(&service, &shared.stream, request)));
             }
@@ -55,9 +55,9 @@ async fn at(time: Option<Instant>) {
 }
 
 /// Whoever waits for a record is never left waiting.
-struct Presence(Arc<Shared>);
+struct AbandonOnDrop(Arc<SinkShared>);
 
-impl Drop for Presence {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.0.abandon();
     }

@@ -28,10 +28,10 @@ use crate::{
 
 mod sender_side;
 
-pub(super) use crate::publishing::shared::sender_side::Round;
+pub(super) use crate::publishing::shared::sender_side::SenderStep;
 
 /// See the module.
-pub(super) struct Shared {
+pub(super) struct SinkShared {
     pub(super) stream: Arc<str>,
     connection: Arc<Connection>,
     room: Budget,
@@ -45,7 +45,7 @@ pub(super) struct Shared {
 }
 
 struct SinkState {
-    accumulator: Accumulator<KeptRecord>,
+    accumulator: Accumulator<PendingRecord>,
     /// The one over which the last record was accepted: what was accepted is sent, whether or not the connection was closed
     /// meanwhile.
     service: Option<Arc<dyn Service>>,
@@ -59,7 +59,7 @@ struct SinkState {
 
 /// What a record has with it: whoever is to be told, and its place in the room.
 #[derive(Debug)]
-struct KeptRecord {
+struct PendingRecord {
     completion: Completion,
     _room: Option<Grant>,
 }
@@ -67,7 +67,7 @@ struct KeptRecord {
 /// What will have become of a record.
 pub(super) type PublishOutcome = oneshot::Receiver<Result<Published, PublishError>>;
 
-impl Shared {
+impl SinkShared {
     pub(super) fn new(connection: Arc<Connection>, to: PublishTo) -> Result<Self, KinesisError> {
         let (name, rules, bytes) = to.checked()?;
         let stream: Arc<str> = name.into();
@@ -111,7 +111,7 @@ impl Shared {
     /// # Cancel safety
     ///
     /// A future that is dropped has handed nothing in.
-    pub(super) async fn hand_in(&self, record: Outgoing) -> Result<PublishOutcome, PublishError> {
+    pub(super) async fn submit(&self, record: Outgoing) -> Result<PublishOutcome, PublishError> {
         let prepared = Prepared::new(record)?;
         let room = self.admit(Some(&prepared)).await;
         let (caller, outcome) = oneshot::channel();
@@ -135,8 +135,8 @@ impl Shared {
         let cause = match service {
             Ok(service) if !state.is_over => {
                 state.service = Some(service);
-                let kept = KeptRecord { completion, _room: room };
-                let is_news = state.accumulator.accept(record, data, kept, Instant::now());
+                let pending = PendingRecord { completion, _room: room };
+                let is_news = state.accumulator.accept(record, data, pending, Instant::now());
                 drop(state);
                 if is_news {
                     self.work.notify_one();
@@ -152,8 +152,8 @@ impl Shared {
     }
 
     /// Sends all that was accepted so far without lingering.
-    pub(super) fn hurry(&self) -> u64 {
-        let upto = lock(&self.state).accumulator.hurry();
+    pub(super) fn skip_linger(&self) -> u64 {
+        let upto = lock(&self.state).accumulator.skip_linger();
         self.work.notify_one();
         upto
     }
@@ -164,7 +164,7 @@ impl Shared {
     ///
     /// Cancel safe: sending goes on.
     pub(super) async fn flush(&self) {
-        let upto = self.hurry();
+        let upto = self.skip_linger();
         self.settled.wait_for(|settled| (*settled >= upto).then_some(())).await;
     }
 
@@ -177,7 +177,7 @@ impl Shared {
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
-        state.accumulator.hurry();
+        state.accumulator.skip_linger();
         let unheard = mem::take(&mut state.failures);
         drop(state);
         self.work.notify_one();
@@ -213,8 +213,8 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SinkShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("SinkShared").field("stream", &self.stream).finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         completion::Completion,
         record::{Outgoing, Published},
         sender,
-        shared::Shared,
+        shared::SinkShared,
     },
 };
 
@@ -85,15 +85,15 @@ use crate::{
 pub struct PublishSink {
     handle: Arc<Handle>,
     /// Room for the record of the next `start_send`.
-    seat: Option<Grant>,
-    seating: Option<Waiting<Grant>>,
-    flushing: Option<Waiting<()>>,
+    permit: Option<Grant>,
+    permit_wait: Option<Waiting<Grant>>,
+    flush_wait: Option<Waiting<()>>,
 }
 
 type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 
 /// The last one to be dropped closes the shared.
-struct Handle(Arc<Shared>);
+struct Handle(Arc<SinkShared>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -103,14 +103,14 @@ impl Drop for Handle {
 
 impl PublishSink {
     /// Starts the sender. Panics outside of a tokio runtime.
-    pub(super) fn start(shared: Shared) -> Self {
+    pub(super) fn start(shared: SinkShared) -> Self {
         let shared = Arc::new(shared);
         tokio::spawn(sender::run(Arc::clone(&shared)));
         Self::of(Arc::new(Handle(shared)))
     }
 
     fn of(handle: Arc<Handle>) -> Self {
-        Self { handle, seat: None, seating: None, flushing: None }
+        Self { handle, permit: None, permit_wait: None, flush_wait: None }
     }
 
     /// Publishes one record in a request with others, and waits until it is stored, or is not going to be.
@@ -136,7 +136,7 @@ impl PublishSink {
     ///
     /// Never: a sink answers for every record that it accepted.
     pub async fn publish(&self, record: Outgoing) -> Result<Published, PublishError> {
-        let answer = self.handle.0.hand_in(record).await?;
+        let answer = self.handle.0.submit(record).await?;
         answer.await.expect("the sender answers for every record, also when it is dropped")
     }
 
@@ -179,26 +179,26 @@ impl PublishSink {
         self.handle.0.failure().map_or(Ok(()), Err)
     }
 
-    fn poll_seat(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {
+    fn poll_permit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {
         self.failure()?;
-        if self.seat.is_none() {
-            self.seat = self.seating.is_none().then(|| self.handle.0.try_admit(None)).flatten();
+        if self.permit.is_none() {
+            self.permit = self.permit_wait.is_none().then(|| self.handle.0.try_admit(None)).flatten();
         }
-        if self.seat.is_none() {
+        if self.permit.is_none() {
             let shared = &self.handle.0;
-            let seating = self.seating.get_or_insert_with(|| {
+            let permit_wait = self.permit_wait.get_or_insert_with(|| {
                 let shared = Arc::clone(shared);
                 Box::pin(async move { shared.admit(None).await })
             });
-            self.seat = Some(ready!(seating.as_mut().poll(cx)));
-            self.seating = None;
+            self.permit = Some(ready!(permit_wait.as_mut().poll(cx)));
+            self.permit_wait = None;
         }
         Poll::Ready(Ok(()))
     }
 
     fn put(&mut self, record: Outgoing, completion: Completion) -> Result<(), PublishError> {
         match Prepared::new(record) {
-            Ok(prepared) => self.handle.0.accept(prepared, completion, self.seat.take()),
+            Ok(prepared) => self.handle.0.accept(prepared, completion, self.permit.take()),
             Err(refused) => {
                 completion.give_back();
                 Err(refused)
@@ -209,12 +209,12 @@ impl PublishSink {
     fn poll_flushed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {
         self.failure()?;
         let shared = &self.handle.0;
-        let flushing = self.flushing.get_or_insert_with(|| {
+        let flush_wait = self.flush_wait.get_or_insert_with(|| {
             let shared = Arc::clone(shared);
             Box::pin(async move { shared.flush().await })
         });
-        ready!(flushing.as_mut().poll(cx));
-        self.flushing = None;
+        ready!(flush_wait.as_mut().poll(cx));
+        self.flush_wait = None;
         Poll::Ready(self.failure())
     }
 }
@@ -229,7 +229,7 @@ impl Sink<Outgoing> for PublishSink {
     type Error = PublishError;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {
-        self.poll_seat(cx)
+        self.poll_permit(cx)
     }
 
     fn start_send(mut self: Pin<&mut Self>, record: Outgoing) -> Result<(), PublishError> {
@@ -249,7 +249,7 @@ impl Sink<(Outgoing, Acker)> for PublishSink {
     type Error = PublishError;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), PublishError>> {
-        self.poll_seat(cx)
+        self.poll_permit(cx)
     }
 
     fn start_send(mut self: Pin<&mut Self>, (record, acker): (Outgoing, Acker)) -> Result<(), PublishError> {

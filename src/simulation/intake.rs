@@ -13,7 +13,7 @@ use crate::{
     connection::Connection,
     error::service::{Action, FailureKind, ServiceFailure},
     kinesis::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
-    publishing::Publisher,
+    publishing::publisher::Publisher,
     types::id::ShardId,
     util::mutex::lock,
 };

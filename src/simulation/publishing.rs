@@ -20,9 +20,9 @@ use crate::{
     error::{KinesisError, service::FailureKind},
     kinesis::{Entry, Service},
     publishing::{
-        Publisher,
         error::PublishError,
         options::PublishTo,
+        publisher::Publisher,
         record::{Outgoing, PublishOrder, Published},
         sink::PublishSink,
     },

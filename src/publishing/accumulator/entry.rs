@@ -30,7 +30,7 @@ impl<T> AcceptedRecord<T> {
 #[derive(Debug)]
 pub(super) struct QueuedEntry<T> {
     /// None where no order is kept.
-    pub(super) lane: Option<u64>,
+    pub(super) queue_id: Option<u64>,
     pub(super) first: Box<AcceptedRecord<T>>,
     rest: Vec<Box<AcceptedRecord<T>>>,
     /// As the service counts.
@@ -42,8 +42,8 @@ pub(super) struct QueuedEntry<T> {
 }
 
 impl<T> QueuedEntry<T> {
-    pub(super) fn new(lane: Option<u64>, first: Box<AcceptedRecord<T>>) -> Self {
-        Self { lane, size: first.size(), first, rest: Vec::new(), attempts: 0, last: None }
+    pub(super) fn new(queue_id: Option<u64>, first: Box<AcceptedRecord<T>>) -> Self {
+        Self { queue_id, size: first.size(), first, rest: Vec::new(), attempts: 0, last: None }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -70,14 +70,14 @@ impl<T> QueuedEntry<T> {
     }
 
     /// Parts it before the first record that is not so. The older part comes first.
-    pub(super) fn split_at(self, is_so: impl Fn(&AcceptedRecord<T>) -> bool) -> (Option<Self>, Option<Self>) {
-        let Self { lane, attempts, last, .. } = &self;
-        let (lane, attempts, last) = (*lane, *attempts, last.clone());
+    pub(super) fn split_at(self, matches: impl Fn(&AcceptedRecord<T>) -> bool) -> (Option<Self>, Option<Self>) {
+        let Self { queue_id, attempts, last, .. } = &self;
+        let (queue_id, attempts, last) = (*queue_id, *attempts, last.clone());
         let mut older: Vec<_> = self.into_items().collect();
-        let later = older.split_off(older.iter().position(|item| !is_so(item)).unwrap_or(older.len()));
+        let later = older.split_off(older.iter().position(|item| !matches(item)).unwrap_or(older.len()));
         let entry = |items: Vec<Box<AcceptedRecord<T>>>| {
             let mut items = items.into_iter();
-            let mut entry = Self { attempts, last: last.clone(), ..Self::new(lane, items.next()?) };
+            let mut entry = Self { attempts, last: last.clone(), ..Self::new(queue_id, items.next()?) };
             items.for_each(|item| entry.add(item));
             Some(entry)
         };

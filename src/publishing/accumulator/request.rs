@@ -48,7 +48,7 @@ impl<T> Accumulator<T> {
     /// When what is ready is to go out.
     fn due(&self) -> Option<Instant> {
         let oldest = &self.ready.values().next()?.first;
-        let is_urgent = self.is_full() || oldest.ticket < self.hurry;
+        let is_urgent = self.is_full() || oldest.ticket < self.skip_linger;
         Some(if is_urgent { oldest.accepted } else { oldest.accepted + self.rules.linger })
     }
 
@@ -73,7 +73,7 @@ impl<T> Accumulator<T> {
     /// Adds what queues behind a entry to it, if records are aggregated. One that was sent before stays as it was.
     fn fill(&mut self, entry: &mut QueuedEntry<T>, room: usize) {
         let Some(limit) = self.rules.aggregate.filter(|_| entry.attempts == 0) else { return };
-        let Some(queue) = entry.lane.and_then(|lane| self.queues.get_mut(&lane)) else { return };
+        let Some(queue) = entry.queue_id.and_then(|queue_id| self.queues.get_mut(&queue_id)) else { return };
         while let Some(next) = queue.pop_front_if(|next| entry.can_add(next, limit.min(room))) {
             entry.add(next);
         }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{AcceptedRecord, Accumulator, QueuedEntry, Settled};
+use super::{AcceptedRecord, Accumulator, QueuedEntry, SettledRecord};
 use crate::{
     error::{
         KinesisError,
@@ -107,9 +107,9 @@ impl<T> Accumulator<T> {
     }
 
     /// Settles what is not sent any more. Its lane is free after it, unless the rest of the entry is in it.
-    pub(super) fn give_up(&mut self, mut entry: QueuedEntry<T>, now: Instant, frees_lane: bool) {
+    pub(super) fn give_up(&mut self, mut entry: QueuedEntry<T>, now: Instant, frees_queue: bool) {
         let (stream, attempts, source) = (Arc::clone(&self.stream), entry.attempts, entry.last.clone());
-        entry.lane = entry.lane.filter(|_| frees_lane);
+        entry.queue_id = entry.queue_id.filter(|_| frees_queue);
         self.settle(entry, |item| {
             Err(KinesisError::GaveUp {
                 stream: Arc::clone(&stream),
@@ -126,17 +126,17 @@ impl<T> Accumulator<T> {
         entry: QueuedEntry<T>,
         mut outcome: impl FnMut(&AcceptedRecord<T>) -> Result<Published, KinesisError>,
     ) {
-        let (lane, attempts) = (entry.lane, entry.attempts);
+        let (queue_id, attempts) = (entry.queue_id, entry.attempts);
         for item in entry.into_items() {
             let outcome = outcome(&item);
             self.counts.failed += u64::from(outcome.is_err());
             let AcceptedRecord { record, completion, .. } = *item;
-            self.settled.push(Settled { record, completion, attempts, outcome });
+            self.settled.push(SettledRecord { record, completion, attempts, outcome });
         }
-        let Some(lane) = lane else { return };
-        match self.queues.get_mut(&lane).and_then(VecDeque::pop_front) {
-            Some(next) => self.make_ready(QueuedEntry::new(Some(lane), next)),
-            None => drop(self.queues.remove(&lane)),
+        let Some(queue_id) = queue_id else { return };
+        match self.queues.get_mut(&queue_id).and_then(VecDeque::pop_front) {
+            Some(next) => self.make_ready(QueuedEntry::new(Some(queue_id), next)),
+            None => drop(self.queues.remove(&queue_id)),
         }
     }
 }

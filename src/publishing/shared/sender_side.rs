@@ -4,18 +4,18 @@ use std::{mem, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{KeptRecord, Shared};
+use super::{PendingRecord, SinkShared};
 use crate::{
     kinesis::Service,
     publishing::{
-        accumulator::{Answer, Request, Settled},
+        accumulator::{Answer, Request, SettledRecord},
         error::PublishError,
     },
     util::mutex::lock,
 };
 
 /// What the sender is to do next.
-pub(in crate::publishing) struct Round {
+pub(in crate::publishing) struct SenderStep {
     pub(in crate::publishing) requests: Vec<Request>,
     pub(in crate::publishing) service: Option<Arc<dyn Service>>,
     pub(in crate::publishing) wake: Option<Instant>,
@@ -23,9 +23,9 @@ pub(in crate::publishing) struct Round {
     pub(in crate::publishing) is_done: bool,
 }
 
-impl Shared {
+impl SinkShared {
     /// To the sender: what is to be done now, and when to look again.
-    pub(in crate::publishing) fn round(&self) -> Round {
+    pub(in crate::publishing) fn step(&self) -> SenderStep {
         let now = Instant::now();
         let mut state = lock(&self.state);
         state.accumulator.pass(now);
@@ -33,7 +33,7 @@ impl Shared {
         while let Some(request) = state.accumulator.take(now) {
             requests.push(request);
         }
-        let round = Round {
+        let step = SenderStep {
             requests,
             service: state.service.clone(),
             wake: state.accumulator.wake(now),
@@ -42,7 +42,7 @@ impl Shared {
         let settled = state.accumulator.settled();
         drop(state);
         self.tell(settled);
-        round
+        step
     }
 
     /// From the sender.
@@ -76,12 +76,12 @@ impl Shared {
 
     /// Tells everybody what became of their records. Nothing is locked meanwhile: to tell is to wake, and to wake may be
     /// to drop.
-    fn tell(&self, settled: Vec<Settled<KeptRecord>>) {
+    fn tell(&self, settled: Vec<SettledRecord<PendingRecord>>) {
         if settled.is_empty() {
             return;
         }
         let mut failures = Vec::new();
-        for Settled { record, completion, attempts, outcome } in settled {
+        for SettledRecord { record, completion, attempts, outcome } in settled {
             let outcome = outcome.map_err(|cause| PublishError::new(record, attempts, cause));
             failures.extend(completion.completion.resolve(outcome));
         }
