@@ -1,4 +1,4 @@
-//! Which records go into the next PutRecords, and what every answer means for each of them: a pure machine.
+//! Which records go into the next PutRecords request, and what each response means for each record. Pure rules.
 //!
 //! ```text
 //!              behind one of their key                   too old
@@ -10,9 +10,16 @@
 //!                           └── the call failed: nothing goes out until the circuit opens
 //! ```
 //!
-//! It does no I/O and has no clock: time is handed in. A *entry* is what becomes one entry of a request: a record, or
-//! several of one key that are aggregated. In order, a key has one entry that is ready, in flight, resting or suspect, and
-//! the rest of it queues behind. What settles is put aside for [`Accumulator::settled`].
+//! It does no I/O and has no clock: the caller passes the time. An *entry* becomes one entry of a request: a record, or
+//! several aggregated records of one key. With ordering, a key has one entry that is ready, in flight, backing off or
+//! suspect; its other records queue behind. [`Accumulator::settled`] returns the settled records.
+//!
+//! **Order is by partition key, with one record of a key in flight.** PutRecords promises no order and fails entries
+//! one by one, so anything faster could store a later record before an earlier one. A key queue is identified by the
+//! hash of its key: two keys with the same hash wait for each other, and no key is stored twice.
+//!
+//! **Nothing below the accumulator retries PutRecords.** The accumulator knows which entries failed; the SDK would
+//! resend all of them.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque, hash_map},
@@ -61,7 +68,7 @@ pub(crate) struct PublishRules {
     pub(crate) aggregate: Option<usize>,
 }
 
-/// A record of which is known what became of it. `T` is what was accepted with it.
+/// A record with its result. `T` is the value that was accepted with it.
 #[derive(Debug)]
 pub(crate) struct SettledRecord<T> {
     pub(crate) record: Outgoing,
@@ -70,7 +77,7 @@ pub(crate) struct SettledRecord<T> {
     pub(crate) outcome: Result<Published, KinesisError>,
 }
 
-/// What was counted.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PublishCounts {
     pub(crate) published: u64,
@@ -88,16 +95,16 @@ pub(crate) struct Accumulator<T> {
     rules: PublishRules,
     hasher: RandomState,
     next_ticket: u64,
-    /// Records before this one do not linger.
+    /// Records before this ticket do not linger.
     skip_linger: u64,
-    /// Behind one of their key, by the hash of the key: two keys that share one share a lane, which does no harm.
+    /// Records that wait behind another record of their key, by the hash of the key.
     queues: HashMap<u64, VecDeque<Box<AcceptedRecord<T>>>>,
     /// By ticket: the oldest goes first.
     ready: BTreeMap<u64, QueuedEntry<T>>,
     ready_bytes: usize,
     /// Failed entries, by the time at which they are ready again.
     resting: BTreeMap<(Instant, u64), QueuedEntry<T>>,
-    /// Parts of requests that were refused as a whole: one record may be to blame.
+    /// Halves of refused requests: one record may have caused the refusal.
     suspects: VecDeque<Vec<QueuedEntry<T>>>,
     flights: BTreeMap<u64, Vec<QueuedEntry<T>>>,
     next_flight: u64,
@@ -131,7 +138,7 @@ impl<T> Accumulator<T> {
         }
     }
 
-    /// Takes a record, whose payload and headers make this data. Tells whether whoever sends should look.
+    /// Accepts a record. `data` is its payload in the envelope of its headers. Returns whether the sender should check.
     pub(crate) fn accept(&mut self, record: Outgoing, data: Bytes, completion: T, now: Instant) -> bool {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
@@ -154,13 +161,13 @@ impl<T> Accumulator<T> {
         was_idle || self.is_full() && !was_full
     }
 
-    /// What was accepted so far lingers no longer. Gives the first ticket of what comes after it.
+    /// Ends the linger of all accepted records. Returns the ticket of the next record.
     pub(crate) fn skip_linger(&mut self) -> u64 {
         self.skip_linger = self.next_ticket;
         self.skip_linger
     }
 
-    /// Settles what is too old, and makes ready what has rested.
+    /// Expires records that are too old, and makes entries ready whose backoff is over.
     pub(crate) fn pass(&mut self, now: Instant) {
         while let Some(rested) = self.resting.first_entry().filter(|rested| rested.key().0 <= now) {
             let entry = rested.remove();
@@ -175,12 +182,12 @@ impl<T> Accumulator<T> {
         }
     }
 
-    /// What has settled since the last call, in no order.
+    /// The records that settled since the last call, in no order.
     pub(crate) fn settled(&mut self) -> Vec<SettledRecord<T>> {
         mem::take(&mut self.settled)
     }
 
-    /// The lowest ticket that is open, or the next one: everything before it is settled.
+    /// The lowest open ticket, or the next one: every record before it is settled.
     pub(crate) fn open_from(&self) -> u64 {
         self.oldest().map_or(self.next_ticket, |oldest| oldest.ticket)
     }
@@ -202,7 +209,7 @@ impl<T> Accumulator<T> {
         self.counts
     }
 
-    /// Settles all that is open with this error: nobody is left to send it.
+    /// Settles all open records with this error: the sender has ended.
     pub(crate) fn abandon(&mut self, error: &KinesisError) {
         let resting = mem::take(&mut self.resting).into_values();
         let ready = mem::take(&mut self.ready).into_values();
@@ -219,7 +226,7 @@ impl<T> Accumulator<T> {
         }
     }
 
-    /// Nothing that queues is older than what it queues behind.
+    /// The head of a queue is always older than the records behind it.
     fn oldest(&self) -> Option<&AcceptedRecord<T>> {
         let flying = self.flights.values().chain(&self.suspects).flatten();
         let entries = self.ready.values().take(1).chain(self.resting.values()).chain(flying);
@@ -231,7 +238,7 @@ impl<T> Accumulator<T> {
         self.ready.insert(entry.first.ticket, entry);
     }
 
-    /// Settles the records of a entry that are too old; the rest of it is ready again.
+    /// Settles the records of an entry that are too old. The rest is ready again.
     fn expire(&mut self, entry: QueuedEntry<T>, now: Instant) {
         let (old, rest) = entry.split_at(|item| item.accepted + self.rules.timeout <= now);
         let is_whole = rest.is_none();

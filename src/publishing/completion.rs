@@ -1,4 +1,4 @@
-//! Who is told what became of a record.
+//! Where the result of a record goes.
 
 use tokio::sync::oneshot;
 
@@ -8,23 +8,23 @@ use crate::{delivery::Acker, publishing::record::Published};
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Completion {
-    /// Whoever holds the sink, of failures only.
+    /// To the sink, failures only.
     Sink,
-    /// The delivery of which it was made. A failure is told to the sink as well.
+    /// To the delivery that the record was made from. A failure goes to the sink as well.
     Acker(Acker),
-    /// Whoever waits for this one record.
+    /// To the caller that waits for this record.
     Caller(oneshot::Sender<Result<Published, PublishError>>),
 }
 
 impl Completion {
-    /// Its record was not accepted, which whoever handed it in is told.
+    /// The record was not accepted; the caller learns that from the error.
     pub(super) fn give_back(self) {
         if let Self::Acker(acker) = self {
             acker.nack();
         }
     }
 
-    /// Tells it; gives the failure that the sink is to be told, if it is one.
+    /// Delivers the result. Returns the failure that the sink has to report, if any.
     pub(super) fn resolve(self, outcome: Result<Published, PublishError>) -> Option<PublishError> {
         match (self, outcome) {
             (Self::Sink, outcome) => outcome.err(),
@@ -36,7 +36,7 @@ impl Completion {
                 acker.nack();
                 Some(error)
             }
-            // Whoever does not wait any more does not want to know.
+            // The caller dropped its future.
             (Self::Caller(caller), outcome) => {
                 let _ = caller.send(outcome);
                 None

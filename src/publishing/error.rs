@@ -4,16 +4,16 @@ use std::{error::Error, fmt};
 
 use crate::{error::KinesisError, publishing::record::Outgoing};
 
-/// A record that was not published, and why. It carries the record, so nothing is lost: keep it, or send it again.
+/// A record that was not published, and the cause. It carries the record, so nothing is lost: keep it, or send it again.
 ///
-/// What to do about it, by its [`cause`](Self::cause):
+/// The [`cause`](Self::cause) tells what to do:
 ///
 /// | cause | means |
 /// |---|---|
-/// | [`Invalid`](KinesisError::Invalid) | the record, the stream's name or a setting is outside of a limit; nothing was sent |
+/// | [`Invalid`](KinesisError::Invalid) | the record, the stream's name or a setting is outside a limit; nothing was sent |
 /// | [`Refused`](KinesisError::Refused) | the service refuses this record: too large for its stream, say |
-/// | [`Stream`](KinesisError::Stream), [`Denied`](KinesisError::Denied), [`Service`](KinesisError::Service) | the stream does not exist; the credentials may not put; the stream's KMS key cannot be used: it concerns every record, until somebody mends it |
-/// | [`GaveUp`](KinesisError::GaveUp) | it was sent until its time or its attempts were used up; it may be in the stream |
+/// | [`Stream`](KinesisError::Stream), [`Denied`](KinesisError::Denied), [`Service`](KinesisError::Service) | the stream does not exist; the credentials may not put; the stream's KMS key cannot be used: it concerns every record until somebody fixes it |
+/// | [`GaveUp`](KinesisError::GaveUp) | the sink retried until the time or the attempts were used up; the record may be in the stream |
 /// | [`NotConnected`](KinesisError::NotConnected) | the broker is not connected yet, or was shut down; nothing was sent |
 /// | [`Interrupted`](KinesisError::Interrupted) | the runtime ended first; it may be in the stream |
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl PublishError {
         Self(Box::new(PublishFailure { record, attempts, cause }))
     }
 
-    /// The record, as it was given.
+    /// The record as the caller gave it.
     pub fn record(&self) -> &Outgoing {
         &self.0.record
     }

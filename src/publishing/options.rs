@@ -11,14 +11,13 @@ use crate::{
 /// The least bytes that a sink may hold.
 const LEAST_IN_FLIGHT: usize = 64 << 10;
 
-/// The size up to which the Kinesis Producer Library aggregates by default, and the range that is taken: every stream takes
-/// records of 1 MiB.
+/// The KPL's default aggregate size, and the accepted range: every stream accepts records of 1 MiB.
 #[cfg(feature = "kpl")]
 const AGGREGATE: usize = 51_200;
 #[cfg(feature = "kpl")]
 const AGGREGATES: (usize, usize) = (1 << 10, 1 << 20);
 
-/// A stream to publish to, and how. A `&str` is one with every setting at its default.
+/// A stream to publish to, with the settings of the sink. A `&str` converts to one with default settings.
 ///
 /// Settings are checked when the descriptor is used, before anything is sent.
 ///
@@ -54,84 +53,85 @@ impl PublishTo {
         Self { name: name.into(), rules, max_in_flight_bytes: 64 << 20 }
     }
 
-    /// Whether the records of a key keep their order: they do, by default. [`PublishOrder`] says what it costs.
+    /// Whether records of one partition key keep their order. Default: [`PublishOrder::ByKey`], which keeps it.
+    /// [`PublishOrder`] states the cost.
     pub fn order(mut self, order: PublishOrder) -> Self {
         self.rules.order = order;
         self
     }
 
-    /// How long a record waits for others to share its request: 0 to 1 minute, 10 ms by default, which is about what a
-    /// request itself takes. A full request goes out at once, and so does everything when the sink is flushed.
+    /// How long a record waits for others to share its request: 0 to 1 minute. Default: 10 ms, about the time of one
+    /// request. A full request goes out at once, and a flush sends everything at once.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.rules.linger = linger;
         self
     }
 
-    /// The most records of one request: 1 to 500, by default the 500 that the service takes.
+    /// The maximum number of records in one request: 1 to 500. Default: 500, the limit of PutRecords.
     pub fn request_records(mut self, records: usize) -> Self {
         self.rules.request_records = records;
         self
     }
 
-    /// The most bytes of one request, data and partition keys together as the service counts: 1 KiB to 10 MiB, by default
-    /// the 10 MiB that the service takes. A record that is larger goes alone. A server that takes less refuses a request
-    /// as a whole; it is then sent in halves, which this setting saves.
+    /// The maximum bytes of one request, data and partition keys together, as the service counts: 1 KiB to 10 MiB.
+    /// Default: 10 MiB, the limit of PutRecords. A larger record is sent alone. A server with a smaller limit refuses the
+    /// whole request; the sink then sends it in halves. Set this limit to avoid that.
     pub fn request_bytes(mut self, bytes: usize) -> Self {
         self.rules.request_bytes = bytes;
         self
     }
 
-    /// The most requests under way at a time: 1 to 1,000, 8 by default, which at 20 ms each is 200,000 records a second.
+    /// The maximum number of requests in flight: 1 to 1,000. Default: 8, which at 20 ms each is 200,000 records a second.
     pub fn max_requests(mut self, requests: usize) -> Self {
         self.rules.requests = requests;
         self
     }
 
-    /// The most bytes that the sink holds, of records that are not settled: at least 64 KiB, 64 MiB by default, which is
-    /// six of the largest requests. Each record counts with its data, its key, and 256 bytes for keeping it. At the bound
-    /// whoever sends waits; nothing is dropped. The record that reaches it may exceed it by its own size.
+    /// The maximum bytes of unsettled records that the sink holds: at least 64 KiB. Default: 64 MiB, six of the largest
+    /// requests. Each record counts its data, its key, and 256 bytes of overhead. At the bound, senders wait; nothing is
+    /// dropped. One record may exceed the bound by its own size.
     pub fn max_in_flight_bytes(mut self, bytes: usize) -> Self {
         self.max_in_flight_bytes = bytes;
         self
     }
 
-    /// How long a record is sent again before it is given up, counted from when it was accepted: 1 ms to 24 h, 2 minutes
-    /// by default, which is four calls that hang. A request that is under way then is waited for, so a result can be as
-    /// much later as the [`call_timeout`](crate::KinesisBroker::call_timeout), 30 s by default.
+    /// How long the sink retries a record, from the moment it accepted the record: 1 ms to 24 h. Default: 2 minutes, the
+    /// time of four calls that hang. The sink waits for a request that is in flight at that time, so a result can be
+    /// later by the [`call_timeout`](crate::KinesisBroker::call_timeout) (30 s by default).
     pub fn delivery_timeout(mut self, timeout: Duration) -> Self {
         self.rules.timeout = timeout;
         self
     }
 
-    /// How often a record is sent at most: at least 1; by default there is no such limit, and
-    /// [`delivery_timeout`](Self::delivery_timeout) alone decides. Being sent in a smaller part of a request that was
-    /// refused as a whole does not count.
+    /// The maximum number of attempts for a record: at least 1. Default: unlimited, so that
+    /// [`delivery_timeout`](Self::delivery_timeout) alone decides. An attempt does not count if the sink only splits a
+    /// refused request into halves.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.rules.attempts = attempts;
         self
     }
 
-    /// Aggregates: what waits of one partition key (and one explicit hash key) when its turn comes goes out as one record in
-    /// the format of the Kinesis Producer Library, of up to 51,200 bytes as there. Off by default. A record that waits
-    /// alone goes out as it is.
+    /// Aggregates records in the format of the Kinesis Producer Library (KPL). The waiting records of one partition key
+    /// and one explicit hash key go out together, up to 51,200 bytes, the KPL's default. Off by default. A record that
+    /// waits alone is sent plain.
     ///
-    /// A shard takes 1,000 records or 1 MiB a second, whichever comes first, so small records never reach its bytes without
-    /// this. Order is kept inside an aggregate and between aggregates. Each user record keeps its headers, in an envelope
-    /// inside the aggregate.
+    /// A shard accepts 1,000 records or 1 MiB a second, whichever comes first. Without aggregation, small records reach
+    /// the record limit long before the byte limit. Order holds inside an aggregate and between aggregates. Each user
+    /// record keeps its headers, in an envelope inside the aggregate.
     ///
-    /// Whoever reads the stream has to know the format, as the Kinesis Client Library does. **This crate's own
-    /// [`Subscription`](crate::Subscription) does not take aggregates apart**: it reports each as
+    /// Readers of the stream must know the format, as the Kinesis Client Library does. **This crate's own
+    /// [`Subscription`](crate::Subscription) does not deaggregate**: it reports each aggregate as
     /// [`KinesisError::AggregatedRecord`].
     ///
-    /// Records of different keys never share an aggregate, unlike in the library of AWS. An aggregate goes to one shard
-    /// and stays there, and which keys are of one shard changes with every split and merge: readers of that library drop
-    /// what is in the wrong one. For many keys with few records each, aggregate them under a common key.
+    /// Unlike in the KPL, records of different keys never share an aggregate. An aggregate goes to one shard, and each
+    /// split or merge changes which keys belong to a shard. The KCL drops user records that are in the wrong shard. For
+    /// many keys with few records each, aggregate them under a common key.
     #[cfg(feature = "kpl")]
     pub fn aggregate(self) -> Self {
         self.aggregate_up_to(AGGREGATE)
     }
 
-    /// As [`aggregate`](Self::aggregate), up to this size: 1 KiB to 1 MiB, key and format included.
+    /// Like [`aggregate`](Self::aggregate), up to this size: 1 KiB to 1 MiB, key and format included.
     #[cfg(feature = "kpl")]
     pub fn aggregate_up_to(mut self, bytes: usize) -> Self {
         self.rules.aggregate = Some(bytes);
@@ -159,7 +159,7 @@ impl PublishTo {
 fn check_aggregates(rules: &PublishRules) -> Result<(), KinesisError> {
     let Some(bytes) = rules.aggregate else { return Ok(()) };
     if rules.order == PublishOrder::Relaxed {
-        return Err(KinesisError::invalid("aggregate", "aggregates are pending in order; given: the order Relaxed"));
+        return Err(KinesisError::invalid("aggregate", "aggregates are kept in order; given: the order Relaxed"));
     }
     within("aggregate_up_to", bytes, AGGREGATES.0, AGGREGATES.1)
 }
@@ -182,7 +182,7 @@ mod tests {
 
     // P3, S2
     #[test]
-    fn every_setting_outside_of_its_limits_is_refused_with_the_limit_and_the_value() {
+    fn a_setting_outside_its_limits_is_refused_with_the_limit_and_the_value() {
         let to = || PublishTo::new("s");
         let table = [
             (PublishTo::new(""), "stream name", "1 to 128", "0"),

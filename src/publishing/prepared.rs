@@ -1,11 +1,11 @@
-//! A record that may be sent.
+//! A record that passed all checks.
 
 use bytes::Bytes;
 
 use super::error::PublishError;
 use crate::{publishing::record::Outgoing, wire::envelope};
 
-/// What keeping a record costs beside its data and key, roughly.
+/// The memory that a record takes in addition to its data and key, roughly.
 const OVERHEAD: usize = 256;
 
 /// A record that is within its limits.
@@ -28,7 +28,7 @@ impl Prepared {
         }
     }
 
-    /// The bytes that it takes up until it is settled.
+    /// The bytes that it occupies until it is settled.
     pub(super) fn room(&self) -> usize {
         self.data.len() + self.record.partition_key.len() + OVERHEAD
     }

@@ -1,4 +1,4 @@
-//! A record on its way into a stream, and what the service said when it took it.
+//! A record to publish, and the service's receipt for it.
 
 use bytes::Bytes;
 
@@ -27,9 +27,9 @@ pub struct Outgoing {
 impl Outgoing {
     /// A record without headers. Its payload goes out as it is, so any consumer can read it.
     ///
-    /// Records of one partition key go to one shard, in order as long as each is published after the one before it was
-    /// acknowledged. The key has 1 to 256 Unicode characters; key and data together at most 10 MiB. What breaks a limit
-    /// is refused when it is published, before anything is sent.
+    /// Records of one partition key go to one shard. They stay in order if each is published after the previous one was
+    /// acknowledged. The key has 1 to 256 Unicode characters; key and data together have at most 10 MiB. Publishing
+    /// refuses a record that breaks a limit before it sends anything.
     pub fn new(partition_key: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self {
             partition_key: partition_key.into(),
@@ -39,18 +39,18 @@ impl Outgoing {
         }
     }
 
-    /// Adds a header. Kinesis has none, so headers travel in a small envelope in front of the payload, which a
-    /// consumer has to know. A name can be added more than once; the order is kept.
+    /// Adds a header. Kinesis has no headers, so they travel in a small envelope in front of the payload. The consumer
+    /// must know that envelope. A name can occur more than once; the order is kept.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Sends the record to the shard that owns this hash, instead of the one that owns the MD5 of the partition key: for
-    /// one shard of each, say, or to spread a key. Every 128-bit number is one, so there is nothing to be refused.
+    /// Sends the record to the shard that owns this hash, and not to the shard that owns the MD5 of the partition key. Use
+    /// it to address one shard, or to spread one key over shards. Every 128-bit number is valid.
     ///
-    /// Order goes by the partition key all the same: a sink in [`PublishOrder::ByKey`] has one
-    /// record of a *partition key* under way, whatever the hash keys are.
+    /// Order still follows the partition key: a sink in [`PublishOrder::ByKey`] has one record of a *partition key* in
+    /// flight, with any hash keys.
     ///
     /// ```
     /// # use kinesis_stream::Outgoing;
@@ -75,21 +75,22 @@ impl Outgoing {
         &self.payload
     }
 
-    /// Whether the service can take this record, whose payload and headers make this blob of data.
+    /// Checks the limits of the service. `data` is the payload in the envelope of its headers.
     pub(crate) fn check(&self, data: &Bytes) -> Result<(), KinesisError> {
         limits::check_record(&self.partition_key, data.len())
     }
 }
 
-/// What a [`PublishSink`](crate::PublishSink) keeps of the order in which records were given to it.
+/// How a [`PublishSink`](crate::PublishSink) orders records.
 ///
-/// `PutRecords` itself promises no order, and a record that failed is sent again after others of its request were stored.
-/// So order costs: it allows one record of a key to be under way at a time.
+/// `PutRecords` promises no order, and a failed record is resent after others of its request were stored. Order has a
+/// cost: only one record of a key can be in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PublishOrder {
-    /// The records of a partition key are stored in the order in which they were given: a request holds at most one of
-    /// a key, and the next one waits until that is stored or given up. Different keys do not wait for each other.
+    /// The records of a partition key are stored in the order in which the sink accepted them. A request holds at most
+    /// one record of a key, and the next one waits until that one is stored or has failed. Different keys do not wait for
+    /// each other.
     ///
     /// The rate that follows is about one record per key and round trip: at 20 ms, 50 a second of each key. Many keys
     /// make up for it, and so does aggregation (feature `kpl`), where everything that waits of a key goes out as one

@@ -1,4 +1,11 @@
-//! The one who sends: makes the requests that the accumulator ask for, and brings the answers back.
+//! The task of a sink: makes the requests that the accumulator asks for, and passes the responses back.
+//!
+//! **A sink has a task.** Lingering, backing off and sending must continue while nobody polls: the acks of a pipeline
+//! depend on it, and a pipeline that waits for its source does not poll its sink. `publish_all` needs no task, because
+//! its future is polled until every record is settled.
+//!
+//! **An attempt has the timeout of a call; a record has `delivery_timeout`.** The sender waits for a call that is in
+//! flight even past the record's timeout, because only its response says what happened.
 
 use std::sync::Arc;
 
@@ -16,8 +23,8 @@ use crate::{
     },
 };
 
-/// Sends what is handed in, until nothing is left and nothing will come. Dropped before that, or ended by a panic, it
-/// settles what is open as interrupted.
+/// Sends accepted records until none is left and no handle remains. If it is dropped earlier or panics, it settles all
+/// open records as interrupted.
 pub(super) fn run(shared: Arc<SinkShared>) -> impl Future<Output = ()> + Send + 'static {
     let presence = AbandonOnDrop(shared);
     async move {
@@ -54,7 +61,7 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Whoever waits for a record is never left waiting.
+/// Settles every open record when the sender ends, so that no caller waits without an end.
 struct AbandonOnDrop(Arc<SinkShared>);
 
 impl Drop for AbandonOnDrop {

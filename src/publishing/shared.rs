@@ -1,4 +1,7 @@
-//! Where records are handed in and answers come back: what the handles of a sink share with its sender.
+//! The state that all handles of a sink share with its sender.
+//!
+//! **A record holds its room, in bytes, until it is settled,** and callers get room first come, first served. Each
+//! record's completion is notified exactly once, also if the task is dropped with its runtime.
 
 use std::{
     collections::VecDeque,
@@ -35,36 +38,35 @@ pub(super) struct SinkShared {
     pub(super) stream: Arc<str>,
     connection: Arc<Connection>,
     room: Budget,
-    /// A reservation is at most this, or else idle handles, which reserve a byte each, could keep a large record out.
+    /// The largest reservation. Idle handles reserve one byte each; without this limit they could block a large record.
     most_reserved: usize,
     state: Mutex<SinkState>,
-    /// To the sender: there may be something to send.
+    /// Wakes the sender: there may be something to send.
     work: Notify,
-    /// To those who flush: everything before this ticket is settled.
+    /// Wakes flushes: everything before this ticket is settled.
     settled: Watched<u64>,
 }
 
 struct SinkState {
     accumulator: Accumulator<PendingRecord>,
-    /// The one over which the last record was accepted: what was accepted is sent, whether or not the connection was closed
-    /// meanwhile.
+    /// The service at the time of the last accept: accepted records are sent even if the connection closes meanwhile.
     service: Option<Arc<dyn Service>>,
-    /// What the sink is to be told.
+    /// Failures that the sink has yet to report.
     failures: VecDeque<PublishError>,
-    /// Nobody is left to hand anything in.
+    /// No handle is left.
     is_closed: bool,
-    /// Nobody is left to send.
+    /// The sender has ended.
     is_over: bool,
 }
 
-/// What a record has with it: whoever is to be told, and its place in the room.
+/// An accepted record's completion and its room.
 #[derive(Debug)]
 struct PendingRecord {
     completion: Completion,
     _room: Option<Grant>,
 }
 
-/// What will have become of a record.
+/// Resolves to the result of a record.
 pub(super) type PublishOutcome = oneshot::Receiver<Result<Published, PublishError>>;
 
 impl SinkShared {
@@ -85,12 +87,12 @@ impl SinkShared {
         })
     }
 
-    /// Room for a record, if it is there now.
+    /// Room for a record, if there is room now.
     pub(super) fn try_admit(&self, prepared: Option<&Prepared>) -> Option<Grant> {
         self.room.try_admit(self.reservation(prepared))
     }
 
-    /// Waits for room for this record, or for one whose size is not known yet.
+    /// Waits for room for this record, or for a record of unknown size.
     ///
     /// # Cancel safety
     ///
@@ -106,11 +108,11 @@ impl SinkShared {
         prepared.map_or(1, Prepared::room).min(self.most_reserved)
     }
 
-    /// Takes a record once there is room for it. What comes back is where its result will be.
+    /// Accepts a record once there is room for it. The receiver gets its result.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped has handed nothing in.
+    /// A dropped future has submitted nothing.
     pub(super) async fn submit(&self, record: Outgoing) -> Result<PublishOutcome, PublishError> {
         let prepared = Prepared::new(record)?;
         let room = self.admit(Some(&prepared)).await;
@@ -119,7 +121,7 @@ impl SinkShared {
         Ok(outcome)
     }
 
-    /// Takes a record, or gives it back with the reason.
+    /// Accepts a record, or returns it with the cause.
     pub(super) fn accept(
         &self,
         prepared: Prepared,
@@ -151,29 +153,29 @@ impl SinkShared {
         Err(PublishError::new(record, 0, cause))
     }
 
-    /// Sends all that was accepted so far without lingering.
+    /// Sends all accepted records without lingering.
     pub(super) fn skip_linger(&self) -> u64 {
         let upto = lock(&self.state).accumulator.skip_linger();
         self.work.notify_one();
         upto
     }
 
-    /// Waits until all that was accepted so far is settled.
+    /// Waits until all records accepted so far are settled.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: sending goes on.
+    /// Cancel safe: sending continues.
     pub(super) async fn flush(&self) {
         let upto = self.skip_linger();
         self.settled.wait_for(|settled| (*settled >= upto).then_some(())).await;
     }
 
-    /// The next failure that the sink was not told yet.
+    /// The next failure that the sink has not reported yet.
     pub(super) fn failure(&self) -> Option<PublishError> {
         lock(&self.state).failures.pop_front()
     }
 
-    /// Nobody is left to hand anything in.
+    /// The last handle is gone.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.is_closed = true;
@@ -208,7 +210,7 @@ impl SinkShared {
 
     fn warn(&self, failures: impl IntoIterator<Item = PublishError>) {
         for failure in failures {
-            tracing::warn!(stream = %self.stream, error = %failure, "a record was not published, and nobody asked");
+            tracing::warn!(stream = %self.stream, error = %failure, "a record was not published, and its sink is dropped");
         }
     }
 }

@@ -1,4 +1,12 @@
-//! A sink of records: batches, keeps order, sends again, and tells of each what became of it.
+//! [`PublishSink`]: the handle of a sink. It batches records, keeps order, retries, and reports every record's result.
+//!
+//! **A dropped sink keeps sending** until all records that it accepted are settled: it has accepted them, and
+//! deliveries depend on them. Records that are dropped with their runtime settle as interrupted, and their ackers give
+//! the deliveries back, whatever a drop means for that subscription.
+//!
+//! **A failure is reported to the sink as well as to the acker.** A nack alone would retry a record that can never
+//! succeed, without an end. The error ends a `forward`, and the record is redelivered when the pipeline starts again. A
+//! user who wants to continue calls `PublishSink::publish`, where each failure is a value.
 
 use std::{
     fmt,
@@ -21,45 +29,45 @@ use crate::{
     },
 };
 
-/// Publishes to one stream, many records a request. Made by [`Publisher::sink`](crate::Publisher::sink); clones share the
-/// records under way, their bounds and their task.
+/// Publishes to one stream, many records per request. Made by [`Publisher::sink`](crate::Publisher::sink). Clones share
+/// the records in flight, the bounds and the task.
 ///
-/// There are three ways to put a record in, and they mix:
+/// There are three ways to send a record, and you can mix them:
 ///
-/// | way | what became of the record | for |
+/// | way | result of the record | use it for |
 /// |---|---|---|
-/// | `Sink<Outgoing>` | a failure is the error of a later call on the sink | the end of a pipeline: `records.forward(sink)` |
-/// | `Sink<(Outgoing, Acker)>` | stored: its delivery is acknowledged. Failed: its delivery comes again, and the failure is the error of a later call on the sink | a pipeline from stream to stream, at least once from end to end |
-/// | [`publish`](Self::publish) | is the output of the future, with shard and sequence number | anything else; dropping the future takes nothing back |
+/// | `Sink<Outgoing>` | a later call on the sink returns the failure | the end of a pipeline: `records.forward(sink)` |
+/// | `Sink<(Outgoing, Acker)>` | stored: the delivery is acknowledged. Failed: the delivery is redelivered, and a later call on the sink returns the failure | a pipeline from stream to stream, at least once end to end |
+/// | [`publish`](Self::publish) | the future returns it, with shard and sequence number | everything else; dropping the future does not take the record back |
 ///
-/// Requests go out by themselves, from a task of the sink, when they are full or their oldest record has
-/// [lingered](crate::PublishTo::linger); polling is not needed for it. An entry that fails for now (throttled, a fault
-/// inside the service) is sent again after 0.1 s, doubling to 5 s, with as much again by chance; the others of its request
-/// are not. If whole requests fail, all of them wait so. What cannot succeed fails at once, and nobody else with it: a
-/// request that is refused for one record's sake is sent in halves until that record is alone. [`PublishError`] lists
-/// the causes.
+/// A task of the sink sends a request when it is full or when its oldest record has
+/// [lingered](crate::PublishTo::linger). You need not poll the sink for that. The sink retries a throttled entry, or one
+/// that failed inside the service, after 0.1 s; the pause doubles to 5 s, plus up to as much again as jitter. It does not
+/// resend the other entries of that request. If a whole request fails, all requests back off. Permanent errors fail only
+/// the record that caused them: the sink splits a refused request in halves until that record is alone.
+/// [`PublishError`] lists the causes.
 ///
-/// At [`max_in_flight_bytes`](crate::PublishTo::max_in_flight_bytes) it accepts no more until something is settled: senders
-/// wait, and nothing is dropped.
+/// At [`max_in_flight_bytes`](crate::PublishTo::max_in_flight_bytes), the sink accepts no record until others settle.
+/// Senders wait; nothing is dropped.
 ///
 /// # Errors
 ///
-/// An error of the sink is about the one record that it carries. The sink stays usable, and tells of each failure once, to
-/// whichever clone is polled next: before it accepts more, and while it is flushed.
+/// An error of the sink concerns the one record that it carries. The sink stays usable. It reports each failure once, to
+/// the clone that is polled next: before it accepts more records, and during a flush.
 ///
 /// # Order
 ///
-/// As [`PublishOrder`](crate::PublishOrder) says: by partition key, unless it is relaxed. Records count as given in the order
-/// of `start_send`, and of the first polls of [`publish`](Self::publish), as long as each sink handle or stream of
-/// futures has one of them at a time.
+/// [`PublishOrder`](crate::PublishOrder) decides: by partition key, unless relaxed. The order is that of the `start_send`
+/// calls and of the first polls of [`publish`](Self::publish), if each handle or stream of futures has one of them at a
+/// time.
 ///
 /// # Flushing, closing, dropping
 ///
-/// Flushing, by [`flush`](Self::flush) or [`SinkExt::flush`](futures::SinkExt::flush), sends everything at once and waits until every record that was
-/// accepted so far is settled. Closing is flushing, as there is nothing else to close. When the last clone is dropped, what
-/// was accepted is still sent, in the background, until it is settled; failures are logged then. A runtime that ends before
-/// that leaves them unsent: their deliveries come again. The connection may be shut down meanwhile: what was accepted
-/// before is sent, what comes after is answered with [`NotConnected`](crate::KinesisError::NotConnected).
+/// [`flush`](Self::flush) and [`SinkExt::flush`](futures::SinkExt::flush) send everything at once and wait until every
+/// record accepted so far is settled. Closing does the same. After the last clone is dropped, the task still sends the
+/// accepted records and logs their failures. If the runtime ends first, those records stay unsent and their deliveries
+/// are redelivered. If the connection is shut down meanwhile, records accepted before it are still sent, and later ones
+/// fail with [`NotConnected`](crate::KinesisError::NotConnected).
 ///
 /// ```no_run
 /// use kinesis_stream::prelude::*;
@@ -84,7 +92,7 @@ use crate::{
 #[must_use = "a sink does nothing until records are sent"]
 pub struct PublishSink {
     handle: Arc<Handle>,
-    /// Room for the record of the next `start_send`.
+    /// The permit for the record of the next `start_send`.
     permit: Option<Grant>,
     permit_wait: Option<Waiting<Grant>>,
     flush_wait: Option<Waiting<()>>,
@@ -92,7 +100,7 @@ pub struct PublishSink {
 
 type Waiting<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 
-/// The last one to be dropped closes the shared.
+/// Closes the shared state when the last handle is dropped.
 struct Handle(Arc<SinkShared>);
 
 impl Drop for Handle {
@@ -113,7 +121,7 @@ impl PublishSink {
         Self { handle, permit: None, permit_wait: None, flush_wait: None }
     }
 
-    /// Publishes one record in a request with others, and waits until it is stored, or is not going to be.
+    /// Publishes one record in a request with others. Waits until the record is stored or has failed.
     ///
     /// ```no_run
     /// # use kinesis_stream::prelude::*;
@@ -126,50 +134,50 @@ impl PublishSink {
     ///
     /// # Errors
     ///
-    /// As [`PublishError`] lists them; each carries the record.
+    /// See [`PublishError`]; each carries the record.
     ///
     /// # Cancel safety
     ///
-    /// A future that is dropped while it waits for room has sent nothing. After that the record is sent all the same.
+    /// A future that is dropped while it waits for room has sent nothing. Later, the sink sends the record although the
+    /// future is dropped.
     ///
     /// # Panics
     ///
-    /// Never: a sink answers for every record that it accepted.
+    /// Never: every accepted record gets a result.
     pub async fn publish(&self, record: Outgoing) -> Result<Published, PublishError> {
         let answer = self.handle.0.submit(record).await?;
-        answer.await.expect("the sender answers for every record, also when it is dropped")
+        answer.await.expect("the sender resolves every record, also when it is dropped")
     }
 
-    /// Sends everything at once, and waits until every record that was accepted so far is settled, through whichever clone
-    /// it came.
+    /// Sends everything at once. Waits until every record accepted so far, through any clone, is settled.
     ///
     /// # Errors
     ///
-    /// The first failure that was not told yet; call it again for the next one. Failures of [`publish`](Self::publish) are
-    /// told by that alone.
+    /// The first failure that no call has returned yet; call `flush` again for the next one. Failures of
+    /// [`publish`](Self::publish) are returned by its own future only.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: sending goes on.
+    /// Cancel safe: sending continues.
     pub async fn flush(&mut self) -> Result<(), PublishError> {
         self.handle.0.flush().await;
         self.failure()
     }
 
-    /// As [`flush`](Self::flush), and drops this handle.
+    /// Like [`flush`](Self::flush), and drops this handle.
     ///
     /// # Errors
     ///
-    /// The first failure that was not told yet. Others are logged, if this was the last clone.
+    /// The first failure that no call has returned yet. If this was the last clone, the others are logged.
     ///
     /// # Cancel safety
     ///
-    /// Sending goes on.
+    /// Sending continues.
     pub async fn close(mut self) -> Result<(), PublishError> {
         self.flush().await
     }
 
-    /// How it is doing at this moment. Costs a short lock.
+    /// A snapshot of the sink. Takes a short lock.
     #[must_use]
     pub fn stats(&self) -> PublishStats {
         self.handle.0.stats()

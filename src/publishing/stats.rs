@@ -1,4 +1,4 @@
-//! How a sink is doing: a snapshot for dashboards and health checks.
+//! [`PublishStats`]: a snapshot of a sink for dashboards and health checks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,15 +12,15 @@ pub struct PublishStats {
     pub published: u64,
     /// Their bytes, data and keys together.
     pub bytes: u64,
-    /// Records that were given up or refused after they had been accepted.
+    /// Records that failed after the sink had accepted them.
     pub failed: u64,
     /// Requests that were sent.
     pub requests: u64,
-    /// How often a record was put back to be sent again.
+    /// How many times a record was queued for a retry.
     pub retries: u64,
-    /// How often an entry of a request, or all of them, were throttled.
+    /// How many entries of requests were throttled.
     pub throttles: u64,
-    /// Records that are accepted and not settled.
+    /// Records that are accepted and not yet settled.
     pub in_flight: u64,
     /// The bytes that they hold of [`max_in_flight_bytes`](crate::PublishTo::max_in_flight_bytes), with 256 for each.
     pub in_flight_bytes: usize,

@@ -345,7 +345,7 @@ async fn a_sink_that_is_dropped_still_sends_what_it_accepted() {
     drop(sink);
     sleep(seconds(2)).await;
     assert_eq!(intake.texts(), ["0", "2"]);
-    assert_eq!(logged.with("a record was not published, and nobody asked").len(), 1);
+    assert_eq!(logged.with("a record was not published, and its sink is dropped").len(), 1);
 }
 
 // P3

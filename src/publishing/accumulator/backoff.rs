@@ -1,17 +1,20 @@
-//! How long to wait before something is sent again.
+//! How long to wait before a retry.
+//!
+//! **Entries that failed back off together.** One pause covers all entries that failed in one response; otherwise five
+//! hundred of them would return as five hundred requests.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-/// The first pause is one to two tenths of a second: a shard's second is spent by then, or part of it.
+/// The first pause, before jitter. It is a part of the second for which a shard's limits count.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Pauses double up to this, and with the jitter to twice as much.
+/// Pauses double up to this, before jitter.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Pauses that double, each with up to as much again by chance, so that producers that failed together do not come back
-/// together. The chance depends on the seed alone.
+/// Pauses that double, each with up to as much again as jitter, so that producers that failed together do not retry
+/// together. The jitter depends on the seed alone.
 #[derive(Debug)]
 pub(super) struct Backoff {
     seed: u64,
@@ -22,7 +25,7 @@ impl Backoff {
         Self { seed }
     }
 
-    /// The pause after so many attempts in a row, of which there was at least one.
+    /// The pause after this number of attempts in a row, at least one.
     pub(super) fn pause(&mut self, attempts: u32) -> Duration {
         self.seed = self.seed.wrapping_add(1);
         let pauses = ExponentialBuilder::new()
@@ -41,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_from_a_tenth_of_a_second_to_five_with_up_to_as_much_again() {
+    fn pauses_double_from_100_ms_to_5_s_with_jitter_up_to_the_same_length() {
         let mut backoff = Backoff::new(7);
         for (attempts, millis) in [(1, 100), (2, 200), (3, 400), (6, 3_200), (7, 5_000), (8, 5_000), (u32::MAX, 5_000)]
         {
@@ -53,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn no_attempt_at_all_waits_as_long_as_one() {
+    fn zero_attempts_wait_as_long_as_one() {
         assert!(Backoff::new(0).pause(0) < Duration::from_millis(201));
     }
 }

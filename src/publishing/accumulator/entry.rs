@@ -1,4 +1,4 @@
-//! What becomes one entry of a request.
+//! One entry of a request: a record, or aggregated records.
 
 use std::iter;
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use crate::{error::service::ServiceFailure, kinesis::Entry, publishing::record::Outgoing, wire::aggregate::Format};
 
-/// A record that was accepted. It is boxed from then on, since it moves through several collections.
+/// An accepted record. It is boxed because it moves through several collections.
 #[derive(Debug)]
 pub(super) struct AcceptedRecord<T> {
-    /// Grows with every record that is accepted.
+    /// Grows with every accepted record.
     pub(super) ticket: u64,
     pub(super) record: Outgoing,
     /// The payload in the envelope of its headers.
@@ -20,24 +20,24 @@ pub(super) struct AcceptedRecord<T> {
 }
 
 impl<T> AcceptedRecord<T> {
-    /// As the service counts.
+    /// In bytes, as the service counts.
     pub(super) fn size(&self) -> usize {
         self.data.len() + self.record.partition_key.len()
     }
 }
 
-/// One record, or several of one key and hash that are aggregated.
+/// One record, or several aggregated records of one key and hash.
 #[derive(Debug)]
 pub(super) struct QueuedEntry<T> {
-    /// None where no order is kept.
+    /// None if no order is kept.
     pub(super) queue_id: Option<u64>,
     pub(super) first: Box<AcceptedRecord<T>>,
     rest: Vec<Box<AcceptedRecord<T>>>,
-    /// As the service counts.
+    /// In bytes, as the service counts.
     size: usize,
-    /// How often it was sent.
+    /// How many times it was sent.
     pub(super) attempts: u32,
-    /// Why it failed the last time.
+    /// The last failure.
     pub(super) last: Option<ServiceFailure>,
 }
 
@@ -56,7 +56,7 @@ impl<T> QueuedEntry<T> {
         Entry { partition_key: partition_key.clone(), explicit_hash_key: *explicit_hash_key, data }
     }
 
-    /// How many records it is.
+    /// The number of records.
     pub(super) fn len(&self) -> usize {
         1 + self.rest.len()
     }
@@ -69,7 +69,7 @@ impl<T> QueuedEntry<T> {
         iter::once(self.first).chain(self.rest)
     }
 
-    /// Parts it before the first record that is not so. The older part comes first.
+    /// Splits before the first record that does not match. The older part comes first.
     pub(super) fn split_at(self, matches: impl Fn(&AcceptedRecord<T>) -> bool) -> (Option<Self>, Option<Self>) {
         let Self { queue_id, attempts, last, .. } = &self;
         let (queue_id, attempts, last) = (*queue_id, *attempts, last.clone());

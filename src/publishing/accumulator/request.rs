@@ -1,11 +1,18 @@
 //! Which request goes out next, and when.
+//!
+//! **The oldest record goes first,** by a ticket that it gets when it is accepted. So a hot key cannot starve the
+//! others. A record that waited behind its key has lingered long enough and does not linger again.
+//!
+//! **Aggregates hold one key.** They need no map of the shards and stay correct through splits and merges, where
+//! readers drop user records that are in the wrong shard. The accumulator builds an aggregate when the key's turn
+//! comes, from the records that wait in its queue, so aggregating adds no latency.
 
 use tokio::time::Instant;
 
 use super::{Accumulator, QueuedEntry};
 use crate::kinesis::Entry;
 
-/// A request to be made, and the number under which its answer is to be given.
+/// A request to make. `flight` identifies its response.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) flight: u64,
@@ -31,7 +38,7 @@ impl<T> Accumulator<T> {
         Some(Request { flight, entries })
     }
 
-    /// When to look again, should nothing happen before.
+    /// When to check again if nothing happens before.
     pub(crate) fn wake(&self, now: Instant) -> Option<Instant> {
         let rested = self.resting.keys().next().map(|(until, _)| *until);
         let expires = self.ready.values().next().map(|oldest| oldest.first.accepted + self.rules.timeout);
@@ -45,14 +52,14 @@ impl<T> Accumulator<T> {
         self.ready.len() >= self.rules.request_records || self.ready_bytes >= self.rules.request_bytes
     }
 
-    /// When what is ready is to go out.
+    /// When the ready entries are due.
     fn due(&self) -> Option<Instant> {
         let oldest = &self.ready.values().next()?.first;
         let is_urgent = self.is_full() || oldest.ticket < self.skip_linger;
         Some(if is_urgent { oldest.accepted } else { oldest.accepted + self.rules.linger })
     }
 
-    /// Takes the oldest that fit into one request; the first one always does.
+    /// Takes the oldest entries that fit into one request. The first one always fits.
     fn pack(&mut self) -> Vec<QueuedEntry<T>> {
         let most = self.ready.len().min(self.rules.request_records);
         let (mut entries, mut bytes) = (Vec::with_capacity(most), 0);
@@ -70,7 +77,8 @@ impl<T> Accumulator<T> {
         entries
     }
 
-    /// Adds what queues behind a entry to it, if records are aggregated. One that was sent before stays as it was.
+    /// Adds the records that queue behind an entry to it, if records are aggregated. An entry that was sent before keeps
+    /// its records.
     fn fill(&mut self, entry: &mut QueuedEntry<T>, room: usize) {
         let Some(limit) = self.rules.aggregate.filter(|_| entry.attempts == 0) else { return };
         let Some(queue) = entry.queue_id.and_then(|queue_id| self.queues.get_mut(&queue_id)) else { return };

@@ -1,4 +1,8 @@
-//! What an answer means for each record of its request.
+//! What a response means for each record of its request.
+//!
+//! **A refused request is halved.** The service does not name the culprit in a reliable way. Nine halvings find one
+//! record among five hundred, and only the culprit fails. Halving also finds the request size that a smaller server
+//! accepts.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -14,11 +18,11 @@ use crate::{
     publishing::record::Published,
 };
 
-/// The answer of PutRecords: a result for each entry, in their order, or none at all.
+/// The response of PutRecords: one result for each entry, in order, or one failure for all.
 pub(crate) type Answer = Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure>;
 
 impl<T> Accumulator<T> {
-    /// Takes the answer to a request.
+    /// Takes the response to a request.
     pub(crate) fn answer(&mut self, flight: u64, answer: Answer, now: Instant) {
         let Some(entries) = self.flights.remove(&flight) else { return };
         match answer {
@@ -27,7 +31,7 @@ impl<T> Accumulator<T> {
                 self.settled.reserve(entries.len());
                 self.sort(entries, results, now);
             }
-            // The service does not say which record it dislikes, and the others have done nothing.
+            // The service does not say which record caused the refusal.
             Err(failure) if failure.kind() == FailureKind::Rejected && entries.len() > 1 => self.halve(entries),
             Err(failure) if is_final(&failure) => {
                 for entry in entries {
@@ -45,7 +49,7 @@ impl<T> Accumulator<T> {
         }
     }
 
-    /// A result for each: those that failed for now rest together, so that they go out together again.
+    /// One result for each entry. Entries with a retryable failure back off together, so that they go out together.
     fn sort(&mut self, entries: Vec<QueuedEntry<T>>, results: Vec<Result<Put, ServiceFailure>>, now: Instant) {
         let mut failed = Vec::new();
         for (entry, result) in entries.into_iter().zip(results) {
@@ -68,7 +72,7 @@ impl<T> Accumulator<T> {
         self.suspects.extend([entries, half]);
     }
 
-    /// The entry, if it may be sent again.
+    /// The entry, if it may be retried.
     fn again(&mut self, mut entry: QueuedEntry<T>, failure: &ServiceFailure, now: Instant) -> Option<QueuedEntry<T>> {
         self.counts.throttles += u64::from(failure.kind() == FailureKind::Throttled);
         entry.last = Some(failure.clone());
@@ -106,7 +110,8 @@ impl<T> Accumulator<T> {
         self.settle(entry, |_| Err(error.clone()));
     }
 
-    /// Settles what is not sent any more. Its lane is free after it, unless the rest of the entry is in it.
+    /// Settles records that are not retried any more. Their key queue is free afterwards, unless the rest of the entry is
+    /// still in it.
     pub(super) fn give_up(&mut self, mut entry: QueuedEntry<T>, now: Instant, frees_queue: bool) {
         let (stream, attempts, source) = (Arc::clone(&self.stream), entry.attempts, entry.last.clone());
         entry.queue_id = entry.queue_id.filter(|_| frees_queue);
@@ -120,7 +125,7 @@ impl<T> Accumulator<T> {
         });
     }
 
-    /// Settles every record of a entry; the next one of its lane is ready.
+    /// Settles every record of an entry. The next record of its key queue is ready.
     pub(super) fn settle(
         &mut self,
         entry: QueuedEntry<T>,
@@ -141,7 +146,7 @@ impl<T> Accumulator<T> {
     }
 }
 
-/// Whether the same record would fail in the same way again. A stream that is being created or changed is waited for.
+/// Whether a retry would fail in the same way. A stream that is being created or changed is retried.
 fn is_final(failure: &ServiceFailure) -> bool {
     matches!(
         failure.kind(),

@@ -31,7 +31,7 @@ fn failure(kind: FailureKind) -> ServiceFailure {
     ServiceFailure::new(Action::PutRecords, kind, format!("{kind:?}"))
 }
 
-/// Accumulator whose records are numbered, and a clock.
+/// An accumulator with numbered records, and a clock.
 struct Machine {
     accumulator: Accumulator<usize>,
     now: Instant,
@@ -91,7 +91,7 @@ impl Machine {
         self.accumulator.answer(flight, Err(failure(kind)), self.now);
     }
 
-    /// What has settled: the number of each, and what it came to.
+    /// The settled records: number and result.
     fn settled(&mut self) -> Vec<String> {
         let told = self.accumulator.settled().into_iter().map(|settled| match settled.outcome {
             Ok(_) => format!("{} stored", settled.completion),
@@ -138,7 +138,7 @@ fn a_full_request_goes_out_at_once_and_is_never_larger_than_the_limits() {
 
 // P3
 #[test]
-fn whoever_sends_is_told_of_the_first_record_and_of_a_full_request_alone() {
+fn the_sender_is_woken_by_the_first_record_and_by_a_full_request_only() {
     let mut machine = Machine::new(PublishRules { request_records: 3, ..rules() });
     let told: Vec<_> = "abacde".chars().map(|key| machine.accept_one(Outgoing::new(key, "x"))).collect();
     assert_eq!(told, [true, false, false, true, false, false]);
@@ -146,7 +146,7 @@ fn whoever_sends_is_told_of_the_first_record_and_of_a_full_request_alone() {
 
 // L1, P3
 #[test]
-fn only_the_failed_entries_rest_and_go_out_again_together() {
+fn only_the_failed_entries_back_off_and_they_are_retried_together() {
     let mut machine = Machine::new(rules());
     machine.accept("abcdb");
     let (flight, _) = machine.after(millis(10)).request();
@@ -160,7 +160,7 @@ fn only_the_failed_entries_rest_and_go_out_again_together() {
 
 // P3
 #[test]
-fn a_later_record_of_a_key_waits_until_the_earlier_one_is_stored_or_given_up() {
+fn a_later_record_of_a_key_waits_until_the_earlier_one_is_stored_or_has_failed() {
     let mut machine = Machine::new(PublishRules { attempts: 2, ..rules() });
     machine.accept("aa");
     let (flight, _) = machine.after(millis(10)).request();
@@ -175,7 +175,7 @@ fn a_later_record_of_a_key_waits_until_the_earlier_one_is_stored_or_given_up() {
 
 // P3
 #[test]
-fn relaxed_order_sends_any_number_of_a_key_at_a_time() {
+fn relaxed_order_sends_any_number_of_records_of_a_key_together() {
     let mut machine = Machine::new(PublishRules { order: PublishOrder::Relaxed, request_records: 2, ..rules() });
     machine.accept("aaaa");
     let requests: Vec<_> = machine.requests().into_iter().map(|(_, entries)| entries).collect();
@@ -184,7 +184,7 @@ fn relaxed_order_sends_any_number_of_a_key_at_a_time() {
 
 // P3
 #[test]
-fn a_request_that_is_refused_for_one_record_is_halved_until_that_one_is_alone() {
+fn a_request_refused_for_one_record_is_halved_until_that_record_is_alone() {
     let mut machine = Machine::new(rules());
     machine.accept("abcde");
     machine.after(millis(10));
@@ -207,7 +207,7 @@ fn a_request_that_is_refused_for_one_record_is_halved_until_that_one_is_alone() 
 
 // P3
 #[test]
-fn an_entry_that_is_refused_for_good_fails_at_once_and_alone() {
+fn a_permanently_refused_entry_fails_at_once_and_alone() {
     let mut machine = Machine::new(rules());
     machine.accept("aab");
     let (flight, _) = machine.after(millis(10)).request();
@@ -218,7 +218,7 @@ fn an_entry_that_is_refused_for_good_fails_at_once_and_alone() {
 
 // P3
 #[test]
-fn what_concerns_every_record_of_a_request_fails_each_of_them_once() {
+fn a_failure_of_the_whole_request_fails_each_record_once() {
     for kind in [FailureKind::Denied, FailureKind::NotFound, FailureKind::KeyUnusable] {
         let mut machine = Machine::new(rules());
         machine.accept("ab");
@@ -231,7 +231,7 @@ fn what_concerns_every_record_of_a_request_fails_each_of_them_once() {
 
 // P3
 #[test]
-fn nothing_goes_out_for_a_while_after_a_call_that_failed_as_a_whole() {
+fn all_requests_pause_after_a_call_that_failed_as_a_whole() {
     let kinds = [FailureKind::Unreachable, FailureKind::Other, FailureKind::Throttled, FailureKind::NotReady];
     for kind in kinds {
         let mut machine = Machine::new(PublishRules { request_records: 1, ..rules() });
@@ -253,7 +253,7 @@ fn nothing_goes_out_for_a_while_after_a_call_that_failed_as_a_whole() {
 
 // P3
 #[test]
-fn what_is_too_old_is_given_up_whatever_it_waits_for() {
+fn a_record_past_its_delivery_timeout_fails_in_every_state() {
     let mut machine = Machine::new(PublishRules { timeout: millis(1_000), requests: 1, ..rules() });
     machine.accept("aab");
     let (flight, _) = machine.after(millis(10)).request();
@@ -273,7 +273,7 @@ fn what_is_too_old_is_given_up_whatever_it_waits_for() {
 
 // P3
 #[test]
-fn a_flush_sends_what_was_accepted_before_it_and_lets_the_rest_linger() {
+fn a_flush_sends_the_records_accepted_before_it_and_later_ones_linger() {
     let mut machine = Machine::new(rules());
     machine.accept("aa");
     assert_eq!(machine.accumulator.skip_linger(), 2);
@@ -291,7 +291,7 @@ fn a_flush_sends_what_was_accepted_before_it_and_lets_the_rest_linger() {
 
 // P3
 #[test]
-fn who_gives_up_settles_everything_once_wherever_it_is() {
+fn abandoning_settles_every_record_once_in_every_state() {
     let mut machine = Machine::new(rules());
     machine.accept("abc");
     let (flight, _) = machine.after(millis(10)).request();

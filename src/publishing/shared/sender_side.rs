@@ -1,4 +1,4 @@
-//! The side of the shared where the sender stands.
+//! The sender's side of the shared state.
 
 use std::{mem, sync::Arc};
 
@@ -14,17 +14,17 @@ use crate::{
     util::mutex::lock,
 };
 
-/// What the sender is to do next.
+/// The sender's next step.
 pub(in crate::publishing) struct SenderStep {
     pub(in crate::publishing) requests: Vec<Request>,
     pub(in crate::publishing) service: Option<Arc<dyn Service>>,
     pub(in crate::publishing) wake: Option<Instant>,
-    /// Nothing is left, and nothing will come.
+    /// Nothing is left to send, and no handle remains.
     pub(in crate::publishing) is_done: bool,
 }
 
 impl SinkShared {
-    /// To the sender: what is to be done now, and when to look again.
+    /// What to send now, and when to check again.
     pub(in crate::publishing) fn step(&self) -> SenderStep {
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -45,7 +45,7 @@ impl SinkShared {
         step
     }
 
-    /// From the sender.
+    /// Takes a response.
     pub(in crate::publishing) fn answered(&self, flight: u64, answer: Answer) {
         let mut state = lock(&self.state);
         state.accumulator.answer(flight, answer, Instant::now());
@@ -54,16 +54,16 @@ impl SinkShared {
         self.tell(settled);
     }
 
-    /// Returns when there may be something to send.
+    /// Waits until there may be something to send.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a call that nobody heard is kept.
+    /// Cancel safe: a notification is kept until it is received.
     pub(in crate::publishing) async fn work(&self) {
         self.work.notified().await;
     }
 
-    /// The sender is gone: nothing that is open will be sent.
+    /// The sender has ended: no open record will be sent.
     pub(in crate::publishing) fn abandon(&self) {
         let mut state = lock(&self.state);
         state.is_over = true;
@@ -74,8 +74,7 @@ impl SinkShared {
         self.settled.close();
     }
 
-    /// Tells everybody what became of their records. Nothing is locked meanwhile: to tell is to wake, and to wake may be
-    /// to drop.
+    /// Delivers results. It holds no lock meanwhile: a wake-up can drop a task, and that task can call back here.
     fn tell(&self, settled: Vec<SettledRecord<PendingRecord>>) {
         if settled.is_empty() {
             return;

@@ -18,7 +18,7 @@ fn inside(key: &str, hash: Option<u128>, payloads: &[&'static str]) -> Bytes {
 
 // P3
 #[test]
-fn what_waits_of_a_key_goes_out_as_one_entry_and_what_waits_alone_as_it_is() {
+fn waiting_records_of_a_key_are_aggregated_and_a_single_record_is_sent_plain() {
     let mut machine = machine();
     machine.accept("abaa");
     let (flight, sent) = entries(machine.after(millis(10)));
@@ -35,7 +35,7 @@ fn what_waits_of_a_key_goes_out_as_one_entry_and_what_waits_alone_as_it_is() {
 
 // P3
 #[test]
-fn an_aggregate_is_of_one_hash_and_within_its_size() {
+fn an_aggregate_holds_one_hash_key_and_keeps_to_its_size() {
     let mut machine = machine();
     let (small, half) = (|| Outgoing::new("k", "x"), || Outgoing::new("k", vec![b'.'; 480]));
     let elsewhere = || small().explicit_hash_key(7);
@@ -55,7 +55,7 @@ fn an_aggregate_is_of_one_hash_and_within_its_size() {
 
 // P3
 #[test]
-fn the_records_of_an_aggregate_that_fails_are_given_up_each_at_its_own_time() {
+fn the_records_of_a_failing_aggregate_expire_each_at_their_own_time() {
     let mut machine = Machine::new(PublishRules { aggregate: Some(1_024), timeout: millis(1_000), ..rules() });
     machine.accept("a");
     machine.after(millis(5)).accept("a");

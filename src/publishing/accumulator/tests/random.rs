@@ -178,7 +178,7 @@ proptest! {
 
     // P3
     #[test]
-    fn every_record_settles_once_and_is_in_the_stream_in_the_order_of_its_key_if_it_was_said_to_be_stored(
+    fn every_record_settles_once_and_stored_records_are_in_the_stream_in_key_order(
         (is_relaxed, aggregates) in (any::<bool>(), any::<bool>()),
         request_records in 1..8_usize,
         request_bytes in prop_oneof![20..200_usize, 200..2_000_usize],
