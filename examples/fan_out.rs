@@ -1,8 +1,9 @@
-//! Two consumers of one stream, in one process: each sees every record, and has leases and checkpoints of its own.
+//! Two consumers of one stream, in one process. Each one sees every record, and has separate leases and checkpoints.
 //!
-//! `cargo run --example fan_out` needs no AWS account: 1,707 earthquakes go into a stream of an emulator. The consumer
-//! `archive` writes all of them to a file, in batches; the consumer `alerts` looks at them one by one, and raises an alert
-//! for each strong one. Neither waits for the other. In the end it is checked that both saw everything, once.
+//! `cargo run --example fan_out` needs no AWS account. It publishes 1,707 earthquakes to an emulator. The consumer
+//! `archive` writes all of them to a file, in batches. The consumer `alerts` checks each record, and raises an alert
+//! for each strong earthquake. Neither waits for the other. At the end the program checks that both saw every record
+//! once.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,24 +24,24 @@ use tracing_subscriber::EnvFilter;
 
 /// Read a stream of earthquakes with two consumers at once.
 ///
-/// Without `--stream` and `--endpoint` the stream is one of an emulator in this process.
+/// Without `--stream` and `--endpoint`, an emulator in this process has the stream.
 #[derive(Debug, Parser)]
 struct Options {
-    /// The magnitude from which on an earthquake is worth an alert
+    /// The smallest magnitude that raises an alert
     #[arg(long, value_name = "MAGNITUDE", default_value_t = 5.0)]
     strong: f64,
-    /// The name of a stream that exists. Earthquakes are put into it; records of others are read, too
+    /// The name of an existing stream. It receives the earthquakes; records of other programs are read, too
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Another endpoint than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
 }
 
-/// Whatever ends the program early.
+/// An error that ends the program.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Which record it is.
+/// Identifies a record.
 type Place = (ShardId, SequenceNumber);
 
 #[tokio::main]
@@ -64,14 +65,14 @@ async fn run(options: Options) -> Result<(), Failure> {
     }
     let endpoint = emulator.as_ref().map(|emulator| emulator.endpoint()).or(options.endpoint);
 
-    // A consumer is a name, and a store may hold the leases of many. Two programs would do the same with a store that both
-    // can reach.
+    // A consumer is a name, and one store can hold the leases of many. Two programs can do the same with a store that
+    // both can reach.
     let leases = MemoryLeaseStore::new();
     let archive_broker = broker(endpoint.as_deref()).consumer("archive").lease_store(leases.clone()).connect().await?;
     let alerts_broker = broker(endpoint.as_deref()).consumer("alerts").lease_store(leases).connect().await?;
     let published = publish(&archive_broker.publisher(), name).await?;
 
-    // `stop_at_tip` ends both when they have read everything; a service leaves that out.
+    // `stop_at_tip` ends both streams once they have read everything. A service leaves that out.
     let quakes = KinesisStream::new(name).initial_position(KinesisPosition::horizon()).stop_at_tip();
     let file = env::temp_dir().join(format!("earthquakes-{}.ndjson", process::id()));
     let archive = archive(archive_broker.subscribe(quakes.clone()).await?, file.clone());
@@ -100,7 +101,7 @@ async fn run(options: Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All records into a file, in batches. Says which ones.
+/// Writes all records to a file, in batches. Returns which ones.
 async fn archive(quakes: Subscription, path: PathBuf) -> Result<Vec<Place>, Failure> {
     let mut file = File::create(path).await?;
     let mut archived = Vec::new();
@@ -108,7 +109,7 @@ async fn archive(quakes: Subscription, path: PathBuf) -> Result<Vec<Place>, Fail
     while let Some(batch) = batches.try_next().await? {
         let lines: Vec<&[u8]> = batch.payloads().flat_map(|quake| [quake.as_ref(), b"\n"]).collect();
         file.write_all(&lines.concat()).await?;
-        // Only what is on the disk is settled.
+        // Settle records only after they are on the disk.
         file.sync_data().await?;
         archived.extend(batch.iter().map(place));
         batch.commit().await?;
@@ -116,17 +117,17 @@ async fn archive(quakes: Subscription, path: PathBuf) -> Result<Vec<Place>, Fail
     Ok(archived)
 }
 
-/// An alert for each strong earthquake, sixteen at a time. Says which records it looked at, and for which it raised one.
+/// Raises an alert for each strong earthquake, sixteen at a time. Returns each record, and whether it raised an alert.
 async fn alert(quakes: Subscription, strong: f64) -> Result<Vec<(Place, bool)>, Failure> {
     let look = async |quake: Delivery| {
         let place = place(&quake);
         let Some(magnitude) = magnitude(quake.payload()).filter(|magnitude| *magnitude >= strong) else {
-            // Nothing is lost if it comes again, so its checkpoint can wait for the next write.
+            // A redelivery would do no harm, so the checkpoint can wait for the next write.
             quake.ack();
             return Ok((place, false));
         };
         raise(magnitude).await;
-        // A raised alert is to be on record before this goes on.
+        // Wait until the checkpoint is stored, so that a restart does not raise the alert again.
         quake.commit().await?;
         Ok((place, true))
     };
@@ -134,12 +135,12 @@ async fn alert(quakes: Subscription, strong: f64) -> Result<Vec<(Place, bool)>, 
     looked_at.map_err(|error: KinesisError| error.into())
 }
 
-/// Stands for a call that takes its time.
+/// Stands for a slow call.
 async fn raise(_magnitude: f64) {
     sleep(Duration::from_millis(20)).await;
 }
 
-/// The magnitude of an earthquake; none of anything else.
+/// The magnitude of an earthquake; `None` for any other record.
 fn magnitude(json: &[u8]) -> Option<f64> {
     serde_json::from_slice::<Value>(json).ok()?["mag"].as_f64()
 }
@@ -148,7 +149,7 @@ fn place(delivery: &Delivery) -> Place {
     (delivery.shard().clone(), delivery.sequence_number().clone())
 }
 
-/// Publishes every event, with its seismic network as the key. Says where each one is.
+/// Publishes every event, with its seismic network as the key. Returns the identity of each record.
 async fn publish(publisher: &Publisher, stream: &str) -> Result<HashMap<Place, &'static str>, KinesisError> {
     let mut events = HashMap::new();
     for (network, event) in earthquakes::by_network() {
@@ -158,13 +159,13 @@ async fn publish(publisher: &Publisher, stream: &str) -> Result<HashMap<Place, &
     Ok(events)
 }
 
-/// Whether each published record was seen, once. Records of others are left out.
+/// Whether each published record was seen exactly once. Ignores records of other programs.
 fn is_each_once<'a>(published: &HashMap<Place, &str>, seen: impl Iterator<Item = &'a Place>) -> bool {
     let ours: Vec<&Place> = seen.filter(|place| published.contains_key(*place)).collect();
     ours.len() == published.len() && ours.iter().collect::<HashSet<_>>().len() == published.len()
 }
 
-/// Region and credentials come from the environment and the profile, unless the endpoint is a local one.
+/// Region and credentials come from the environment and the profile, except for a local endpoint.
 fn broker(endpoint: Option<&str>) -> KinesisBroker {
     match endpoint {
         Some(url) if url.starts_with("http://") => KinesisBroker::new().endpoint(url).test_credentials(),

@@ -1,8 +1,8 @@
-//! Rewinds a consumer that has read everything, and reads again what arrived since a moment in between.
+//! Rewinds a consumer that has read everything to a time in the past, and reads up to the tip again.
 //!
-//! `cargo run --example replay` needs no AWS account: it publishes earthquakes into a stream of an emulator, in two phases
-//! some seconds apart, consumes all of them, seeks to a time between the phases, and reads up to the tip. A bar shows how
-//! far it is. In the end it is checked that exactly the second phase came again.
+//! `cargo run --example replay` needs no AWS account. It publishes earthquakes to an emulator, in two phases a few
+//! seconds apart, consumes all of them, seeks to a time between the phases, and reads up to the tip. A bar shows the
+//! progress. At the end the program checks that it read exactly the second phase again.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,24 +22,24 @@ use tracing_subscriber::EnvFilter;
 
 /// Consume a stream of earthquakes, rewind, and consume the second half again.
 ///
-/// Without `--stream` and `--endpoint` the stream is one of an emulator in this process.
+/// Without `--stream` and `--endpoint`, an emulator in this process has the stream.
 #[derive(Debug, Parser)]
 struct Options {
     /// The seconds between the two phases
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     pause: u64,
-    /// The name of a stream that exists. Earthquakes are put into it; records of others are read, too
+    /// The name of an existing stream. It receives the earthquakes; records of other programs are read, too
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Another endpoint than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
 }
 
-/// Whatever ends the program early.
+/// An error that ends the program.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Which record it is.
+/// Identifies a record.
 type Place = (ShardId, SequenceNumber);
 
 #[tokio::main]
@@ -69,35 +69,35 @@ async fn run(options: Options) -> Result<(), Failure> {
     sleep(Duration::from_secs(options.pause)).await;
     let second = publish(&broker.publisher(), name, earthquakes::by_network().skip(half)).await?;
 
-    // `stop_at_tip` ends a subscription when it has read everything that there is.
+    // `stop_at_tip` ends a subscription once it has read everything.
     let quakes = KinesisStream::new(name).initial_position(KinesisPosition::horizon()).stop_at_tip();
     let all = read_to_tip(broker.subscribe(quakes.clone()).await?, first.len() + second.len()).await?;
     println!("{} + {} records published, {} consumed", first.len(), second.len(), all.len());
 
-    // By its checkpoints this consumer is at the tip, and would read nothing. `seek` moves it back.
+    // The checkpoints of this consumer are at the tip, so it would read nothing. `seek` moves it back.
     let between = between(&all, &first, &second).ok_or("the service did not say when the records arrived")?;
     let quakes = broker.subscribe(quakes).await?;
     quakes.seeker().seek(KinesisPosition::timestamp(between.as_millisecond())).await?;
     let again = read_to_tip(quakes, second.len()).await?;
-    println!("{} came again after a seek to {between:.3}", again.len());
+    println!("{} read again after a seek to {between:.3}", again.len());
     broker.shutdown().await;
 
-    // Records of others are left out.
+    // Ignore records of other programs.
     let ours = |read: &Read, phase: &HashSet<Place>| phase.iter().filter(|place| read.contains_key(*place)).count();
     if ours(&all, &first) != first.len() || ours(&all, &second) != second.len() {
-        return Err("not every record was consumed at first".into());
+        return Err("the first pass did not read every record".into());
     }
     if ours(&again, &first) != 0 || ours(&again, &second) != second.len() {
-        return Err("what came again is not exactly the second phase".into());
+        return Err("the records after the seek are not exactly the second phase".into());
     }
-    println!("exactly the second phase came again");
+    println!("the consumer read exactly the second phase again");
     Ok(())
 }
 
-/// What was read, and when it had arrived.
+/// The records that were read, and their arrival times.
 type Read = HashMap<Place, Option<SystemTime>>;
 
-/// Consumes what there is, and shows how far it is, out of so many records that are expected.
+/// Consumes up to the tip, and shows the progress. `expected` is the number of records.
 async fn read_to_tip(quakes: Subscription, expected: usize) -> Result<Read, Failure> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")?;
     let bar = ProgressBar::new(u64::try_from(expected)?).with_style(style);
@@ -106,13 +106,13 @@ async fn read_to_tip(quakes: Subscription, expected: usize) -> Result<Read, Fail
     let mut quakes = quakes.tolerant();
     while let Some(quake) = quakes.try_next().await? {
         if read.len().is_multiple_of(100) {
-            // How far the shard that is furthest behind is from its tip: what to show where nobody knows how many there are.
+            // How far the slowest shard is behind its tip. Show this where the number of records is unknown.
             let behind = stats.snapshot().shards.into_iter().filter_map(|shard| shard.behind).max();
             bar.set_message(format!("{:.1} s behind", behind.unwrap_or_default().as_secs_f64()));
         }
         bar.inc(1);
         if read.insert(place(&quake), quake.arrived_at()).is_some() {
-            return Err(format!("{} came twice", quake.sequence_number()).into());
+            return Err(format!("{} was delivered twice", quake.sequence_number()).into());
         }
         quake.ack();
     }
@@ -120,7 +120,7 @@ async fn read_to_tip(quakes: Subscription, expected: usize) -> Result<Read, Fail
     Ok(read)
 }
 
-/// The moment between the phases by the clock of the service, which need not be ours.
+/// A time between the phases, by the clock of the service, which may differ from the local one.
 fn between(all: &Read, first: &HashSet<Place>, second: &HashSet<Place>) -> Option<Timestamp> {
     let arrived = |place: &Place| all.get(place).copied().flatten();
     let last = first.iter().filter_map(arrived).max()?;
@@ -133,7 +133,7 @@ fn place(delivery: &Delivery) -> Place {
     (delivery.shard().clone(), delivery.sequence_number().clone())
 }
 
-/// Publishes these events, with their seismic network as the key. Says where they are.
+/// Publishes these events, with their seismic network as the key. Returns the identity of each record.
 async fn publish(
     publisher: &Publisher,
     stream: &str,
@@ -147,7 +147,7 @@ async fn publish(
     Ok(places)
 }
 
-/// Region and credentials come from the environment and the profile, unless the endpoint is a local one.
+/// Region and credentials come from the environment and the profile, except for a local endpoint.
 fn broker(endpoint: Option<String>) -> KinesisBroker {
     match endpoint {
         Some(url) if url.starts_with("http://") => KinesisBroker::new().endpoint(url).test_credentials(),

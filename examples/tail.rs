@@ -1,8 +1,8 @@
 //! Prints a stream as it arrives.
 //!
-//! `cargo run --example tail -- --demo` shows it on a Kinesis in this process, with an earthquake now and then;
-//! `cargo run --example tail -- --stream NAME` reads a real one. Nothing is remembered: dropping a record acknowledges
-//! it, and the next run begins where it is told to.
+//! `cargo run --example tail -- --demo` reads earthquakes from an emulator in this process;
+//! `cargo run --example tail -- --stream NAME` reads a real stream. It keeps no checkpoint: dropping a record
+//! acknowledges it, and the next run starts at `--from`.
 
 use std::{
     error::Error,
@@ -25,13 +25,13 @@ struct Options {
     /// The name of the stream
     #[arg(long, value_name = "NAME", required_unless_present = "demo")]
     stream: Option<String>,
-    /// Where to begin: latest, horizon, a time as in 2026-02-01T12:00:00Z, or Unix milliseconds
+    /// Where to start: latest, horizon, a time as in 2026-02-01T12:00:00Z, or Unix milliseconds
     #[arg(long, value_name = "POSITION", default_value = "latest", value_parser = position)]
     from: KinesisPosition,
-    /// End after so many records
+    /// Stop after N records
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Another endpoint than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The AWS region
@@ -42,7 +42,7 @@ struct Options {
     demo: bool,
 }
 
-/// Whatever ends the program early.
+/// An error that ends the program.
 type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
@@ -84,7 +84,7 @@ async fn run(options: Options) -> Result<(), Failure> {
         .tolerant()
         .take(options.limit.unwrap_or(usize::MAX))
         .map_err(Failure::from)
-        // The delivery is dropped here, which acknowledges it.
+        // This drops the delivery, which acknowledges it.
         .try_for_each(|delivery| future::ready(print(&delivery).map_err(Failure::from)));
     let closing = async {
         signal::ctrl_c().await?;
@@ -103,12 +103,12 @@ async fn run(options: Options) -> Result<(), Failure> {
     }
 }
 
-/// Whoever read the output has had enough, as in `tail | head`.
+/// Whether the reader of the output closed the pipe, as in `tail | head`.
 fn is_closed_pipe(failure: &Failure) -> bool {
     failure.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// An earthquake ten times a second, again and again.
+/// Publishes ten earthquakes a second, in an endless loop.
 async fn trickle(publisher: Publisher, stream: &str) -> Result<(), Failure> {
     for (network, event) in iter::repeat_with(earthquakes::by_network).flatten() {
         publisher.publish(stream, Outgoing::new(network, event)).await?;
@@ -117,7 +117,7 @@ async fn trickle(publisher: Publisher, stream: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A position, as the command line gives it.
+/// Parses a position of the command line.
 fn position(text: &str) -> Result<KinesisPosition, String> {
     match text {
         "latest" => Ok(KinesisPosition::latest()),
@@ -129,7 +129,7 @@ fn position(text: &str) -> Result<KinesisPosition, String> {
     }
 }
 
-/// One line.
+/// Prints a record as one line.
 fn print(delivery: &Delivery) -> io::Result<()> {
     let time = delivery.arrived_at().and_then(|time| Timestamp::try_from(time).ok());
     let mut words = vec![
@@ -139,7 +139,7 @@ fn print(delivery: &Delivery) -> io::Result<()> {
     ];
     words.extend(delivery.headers().iter().map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value))));
     words.push(String::from_utf8_lossy(delivery.payload()).into_owned());
-    // A payload may be anything, and a terminal obeys control characters.
+    // A payload may hold control characters, which a terminal would obey.
     let harmless = words.join("  ").replace(char::is_control, "\u{fffd}");
     writeln!(io::stdout(), "{harmless}")
 }

@@ -1,7 +1,8 @@
 //! Read Amazon Kinesis Data Streams as one stream of records.
 //!
-//! Every shard is merged into one [`futures::Stream`], in the order of each shard and through splits and merges. Each
-//! record is settled by itself; the checkpoint of its shard follows, and never passes one that is unsettled.
+//! The library merges all shards into one [`futures::Stream`]. It keeps the order of each shard, also through splits
+//! and merges. You settle each record separately; the checkpoint of its shard follows, and never passes an unsettled
+//! record.
 //!
 //! ```no_run
 //! use kinesis_stream::prelude::*;
@@ -13,7 +14,7 @@
 //!         .subscribe(KinesisStream::new("quakes").initial_position(KinesisPosition::horizon()))
 //!         .await?;
 //!
-//!     // Ctrl-C ends the stream; what is in flight is still settled.
+//!     // Ctrl-C ends the stream. Handlers still settle the records in flight.
 //!     let closer = quakes.closer();
 //!     tokio::spawn(async move {
 //!         tokio::signal::ctrl_c().await.expect("a signal handler");
@@ -34,10 +35,20 @@
 //! }
 //! ```
 //!
+//! # Pages
+//!
+//! These pages are part of the package and of the repository:
+//!
+//! - `docs/cookbook.md`: recipes for batches, per-key order, retries, dead letters, replay, shutdown and more;
+//! - `docs/semantics.md`: what the library promises, rule by rule;
+//! - `docs/operations.md`: lease tables, permissions, cost, deploys, and what to watch.
+//!
+//! The [`prelude`] says which combinator to use for which job.
+//!
 //! # Batches
 //!
-//! [`Subscription::batches`] hands out many records at once, for sinks that take many, and they are settled with one write
-//! for each shard: see [`Batches`] for when one goes out, and [`Batch`] for the ways to settle it, or a part of it.
+//! [`Subscription::batches`] hands out many records at once, for sinks that write many. You settle a batch with one
+//! write per shard. [`Batches`] says when a batch is complete, and [`Batch`] how to settle it or a part of it.
 //!
 //! ```no_run
 //! # use kinesis_stream::prelude::*;
@@ -59,55 +70,55 @@
 //! Data flows one way, and settlement flows back as data:
 //!
 //! ```text
-//! KinesisStream -> coordinator -> lease -> shard -> merge -> Delivery -> the user's combinators
-//!                  lists shards,  kept by  pages,   Subscription               |
-//!                  lineage        a keeper one read                            |
-//!                      ^                   ahead                               v
-//!                      |                       LeaseStore <- checkpoint <- commit, ack
-//!                      |                           |
+//! KinesisStream -> coordinator -> reader -> Subscription -> Delivery -> your combinators
+//!                  lists shards,  reads     merges all                       |
+//!                  takes leases   one page  shards                           | commit, ack,
+//!                      ^          ahead                                      v nack, drop
+//!                      |                    LeaseStore <- renewer <- state of the shard
+//!                      |                        |
 //!                      +-- the end of a shard, read back from the store
 //! ```
 //!
-//! - The *coordinator* lists the shards, asks their lineage which are ready (a child waits for its parents), and takes
-//!   their leases.
-//! - Each shard is read by a task of its own, one page ahead of whoever consumes it, within the limits of the service and
-//!   of the subscription.
-//! - The *keeper* is the one task that writes to the lease store for leases that are held. Settling only marks a record and
-//!   wakes it, so acknowledging needs no I/O and no runtime, and neither leases nor checkpoints wait for the stream to be
-//!   polled.
-//! - Where records whose attempts are spent go to another stream, a task of its own writes them there.
+//! - The *coordinator* lists the shards, decides by their lineage which ones are ready (a child waits for its parents),
+//!   and takes their leases.
+//! - One *reader* per shard reads one page ahead, within the limits of the service and of the subscription.
+//! - The *renewer* is the only task that writes to the lease store for leases that the instance holds: renewals,
+//!   checkpoints and releases. Settling only marks a record and wakes the renewer. So it needs no I/O and no runtime,
+//!   and neither leases nor checkpoints depend on polling the stream.
+//! - If the descriptor names a stream of dead letters, a separate task writes them.
 //!
 //! # Parts
 //!
 //! | part | is |
 //! |---|---|
-//! | [`KinesisBroker`], [`ConnectedKinesisBroker`] | configuration, and the connection made of it |
+//! | [`KinesisBroker`], [`ConnectedKinesisBroker`] | the configuration, and the connection made from it |
 //! | [`KinesisStream`], [`KinesisPosition`], [`OnDrop`] | what to read, from where, and how |
 //! | [`Subscription`], [`Tolerant`] | the stream of all shards |
-//! | [`Batches`], [`Batch`] | the same in batches that are settled as one |
-//! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and what settling came to |
-//! | [`LeaseToken`] | whether the shard of a delivery is still held, for long work |
+//! | [`Batches`], [`Batch`] | the same stream in batches |
+//! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and the result of a commit |
+//! | [`LeaseToken`] | whether this instance still holds the shard of a delivery, for long work |
 //! | [`DeliveryStreamExt`], [`BufferBy`] | parallel work that keeps the order of each partition key |
 //! | [`KinesisStream::max_attempts`], [`KinesisStream::dead_letter`] | records that keep failing |
-//! | [`Closer`], [`CloseReport`] | ending in good order |
+//! | [`Closer`], [`CloseReport`] | graceful shutdown |
 //! | [`Seeker`] | moving a running subscription to another position |
-//! | [`StatsHandle`], [`SubscriptionStats`] | how every shard is doing |
+//! | [`StatsHandle`], [`SubscriptionStats`] | the state of every shard |
 //! | [`KinesisError`], [`ErrorClass`] | what went wrong, and how much it matters |
 //! | [`Publisher`], [`Outgoing`], [`Published`] | putting records into a stream |
-//! | [`PublishSink`], [`PublishTo`], [`PublishOrder`], [`PublishError`], [`PublishStats`] | many records at speed, and what became of each |
-//! | [`LeaseStore`], [`MemoryLeaseStore`], `EmbeddedLeaseStore`, `DynamoDbLeaseStore` | where leases and checkpoints are kept |
-//! | [`prelude`] | what a pipeline needs, in one import |
+//! | [`PublishSink`], [`PublishTo`], [`PublishOrder`], [`PublishError`], [`PublishStats`] | publishing many records |
+//! | [`LeaseStore`], [`MemoryLeaseStore`], `EmbeddedLeaseStore`, `DynamoDbLeaseStore` | leases and checkpoints |
+//! | [`prelude`] | everything that a pipeline needs, in one import |
 //!
 //! # Features
 //!
-//! - `embedded`: `EmbeddedLeaseStore`, leases in a file of this host, for one instance without DynamoDB. Off by default: it
-//!   brings the database redb.
-//! - `dynamodb`: `DynamoDbLeaseStore`, leases in a table of DynamoDB that the instances of a consumer share and that
-//!   outlives them. Off by default.
-//! - `kpl`: `PublishTo::aggregate`, many small records of a key as one, in the format of the Kinesis Producer Library. Off
-//!   by default.
-//! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
-//!   default.
+//! All are off by default.
+//!
+//! - `embedded`: `EmbeddedLeaseStore`, leases in a file on this host, for one instance without DynamoDB. It adds the
+//!   database redb.
+//! - `dynamodb`: `DynamoDbLeaseStore`, leases in a DynamoDB table, which all instances of a consumer share and which
+//!   outlives them.
+//! - `kpl`: `PublishTo::aggregate`, which packs many small records of a key into one, in the format of the Kinesis
+//!   Producer Library.
+//! - `contract`: `contract::run`, the promises of a [`LeaseStore`] as a test suite, for your store.
 
 mod aws;
 mod broker;
@@ -192,3 +203,8 @@ struct Semantics;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/operations.md")]
 struct Operations;
+
+/// The programs in the cookbook, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/cookbook.md")]
+struct Cookbook;

@@ -1,4 +1,5 @@
-//! The consumer in a process of its own, which is killed again and again: `SIGKILL` on Unix, so it can tidy up nothing.
+//! The consumer in a child process, which this process kills again and again: with `SIGKILL` on Unix, so it cannot
+//! clean up.
 
 use std::{env, process::Stdio, time::Duration};
 
@@ -10,7 +11,7 @@ use tokio::{
 
 use super::{Failure, Options};
 
-/// Has everything consumed, over as many processes as that takes, and tells how many of them were killed.
+/// Consumes all records, with as many processes as that takes. Returns how many of them it killed.
 pub(crate) async fn consume(options: &Options, kill_after: usize) -> Result<u32, Failure> {
     let mut kills = 0;
     while kill(start(options)?, kill_after, kills).await? {
@@ -19,7 +20,7 @@ pub(crate) async fn consume(options: &Options, kill_after: usize) -> Result<u32,
     Ok(kills)
 }
 
-/// This program again, as the consumer.
+/// Starts this program as the consumer.
 fn start(options: &Options) -> Result<Child, Failure> {
     let mut consumer = Command::new(env::current_exe()?);
     consumer.args(["--consume", "--stream", options.stream()]).arg("--db").arg(options.db());
@@ -29,7 +30,7 @@ fn start(options: &Options) -> Result<Child, Failure> {
     Ok(consumer.stdout(Stdio::piped()).kill_on_drop(true).spawn()?)
 }
 
-/// Kills a consumer once it has inserted so many rows. False if it came to its end before.
+/// Kills a consumer once it has inserted `kill_after` rows. Returns false if the consumer ended before.
 async fn kill(mut consumer: Child, kill_after: usize, kills: u32) -> Result<bool, Failure> {
     let stdout = consumer.stdout.take().ok_or("the consumer has no output")?;
     let mut batches = BufReader::new(stdout).lines();
@@ -37,8 +38,8 @@ async fn kill(mut consumer: Child, kill_after: usize, kills: u32) -> Result<bool
     while let Some(inserted) = batches.next_line().await? {
         rows += inserted.parse::<usize>()?;
         if rows >= kill_after {
-            // It has just committed a transaction. Each one dies a bit later than the one before: before it has settled
-            // the batch, while it does, after that, in the middle of the next one.
+            // It has just committed a transaction. Each consumer dies a bit later than the previous one: before it
+            // settles the batch, while it does, after that, or in the middle of the next batch.
             sleep(Duration::from_millis(2) * kills).await;
             consumer.start_kill()?;
             break;
@@ -46,7 +47,7 @@ async fn kill(mut consumer: Child, kill_after: usize, kills: u32) -> Result<bool
     }
     let status = consumer.wait().await?;
     if !status.success() && rows < kill_after {
-        // It has said why.
+        // The consumer has printed the reason.
         return Err(format!("the consumer ended with {status}").into());
     }
     Ok(!status.success())

@@ -1,15 +1,16 @@
-//! Batches into a SQLite table, where each record has its effect exactly once, also if the consumer is killed on the way.
+//! Writes batches to a SQLite table. Each record has its effect exactly once, even if the consumer is killed.
 //!
-//! `cargo run --features embedded --example batch_to_sqlite -- --kill-after 100` proves it: 1,707 earthquakes go into a
-//! stream, the consumer is a process of its own and is killed with `SIGKILL` whenever it has inserted 100 rows, and in the
-//! end every record is in the table once, in the order of its key. Without `--kill-after` the consumer runs in this
-//! process, undisturbed.
+//! `cargo run --features embedded --example batch_to_sqlite -- --kill-after 100` proves it. It publishes 1,707
+//! earthquakes and runs the consumer in a child process, which it kills with `SIGKILL` whenever that has inserted 100
+//! rows. At the end it checks that every record is in the table once, in the order of its key. Without `--kill-after`
+//! the consumer runs undisturbed in this process.
 //!
-//! A record that was read is delivered *at least* once. Three things make that *exactly* once in the table:
+//! The library delivers each record *at least* once. Three rules make that *exactly* once in the table:
 //!
-//! 1. a row is found by shard and sequence number, and one that is there already is left alone (`table.rs`);
-//! 2. a batch is one transaction, so none of it is in the table, or all of it is;
-//! 3. the batch is settled when the transaction is on the disk, never before. Whoever dies between the two gets it again.
+//! 1. Shard and sequence number identify a row, and an insert leaves an existing row alone (`table.rs`).
+//! 2. A batch is one transaction, so the table holds all of it or none.
+//! 3. The consumer settles a batch only after the transaction is on the disk. If it dies in between, the batch is
+//!    redelivered.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -32,29 +33,29 @@ mod table;
 
 use self::table::{Row, Table};
 
-/// Put earthquakes into a stream and from there into a SQLite table, each exactly once.
+/// Publish earthquakes, and copy the stream to a SQLite table, each record exactly once.
 ///
-/// Without `--stream` and `--endpoint` the stream is one of an emulator in this process.
+/// Without `--stream` and `--endpoint`, an emulator in this process has the stream.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Consume in a process of its own, kill it whenever it has inserted so many rows, and start another
+    /// Consume in a child process, kill it after N inserted rows, and start another
     #[arg(long, value_name = "N")]
     kill_after: Option<NonZeroUsize>,
-    /// The database; the leases go beside it [default: a file for the time of the run]
+    /// The database; the lease file is next to it [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
-    /// The name of a stream that exists. Earthquakes are put into it; all of its records go into the table
+    /// The name of an existing stream. It receives the earthquakes; all of its records are copied to the table
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Another endpoint than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
-    /// Consume what there is, as the process that gets killed
+    /// Consume all records, as the child process
     #[arg(long, hide = true, requires = "db", requires = "stream")]
     consume: bool,
 }
 
-/// Whatever ends the program early.
+/// An error that ends the program.
 type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
@@ -72,20 +73,20 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The consumer: everything that there is, into the table. It tells how many rows each batch has added.
+/// The consumer: copies all records to the table. Reports how many rows each batch added.
 async fn consume(options: &Options, inserted: impl Fn(usize)) -> Result<(), Failure> {
     let db = options.db();
     let mut table = Table::open(&db)?;
-    // With the same id every time, a consumer takes over at once from the one that was killed before it.
+    // With a fixed id, a restarted consumer gets the leases of the killed one at once.
     let leases = EmbeddedLeaseStore::open(leases(&db))?;
     let broker = options.broker().consumer("sqlite").owner_id("sqlite").lease_store(leases).connect().await?;
 
-    // `stop_at_tip` ends it when it has read everything; a service leaves that out.
+    // `stop_at_tip` ends the stream once it has read everything. A service leaves that out.
     let quakes = KinesisStream::new(options.stream()).initial_position(KinesisPosition::horizon()).stop_at_tip();
     let mut batches = broker.subscribe(quakes).await?.tolerant().batches(100)?;
-    // One after the other: SQLite has one writer, and the rows get the order of the shards. Meanwhile the next batch is read.
+    // One batch at a time: SQLite has one writer, and the rows keep the order of the shards. The library reads ahead.
     while let Some(batch) = batches.try_next().await? {
-        // SQLite blocks.
+        // SQLite blocks the thread.
         inserted(block_in_place(|| table.insert(&batch))?);
         batch.commit().await?;
     }
@@ -93,7 +94,7 @@ async fn consume(options: &Options, inserted: impl Fn(usize)) -> Result<(), Fail
     Ok(())
 }
 
-/// Publishes, has it consumed, and checks what is in the table then.
+/// Publishes the records, consumes them, and checks the table.
 async fn run(mut options: Options) -> Result<(), Failure> {
     let emulator = (options.stream.is_none() && options.endpoint.is_none()).then(Emulator::start);
     if let Some(emulator) = &emulator {
@@ -110,9 +111,9 @@ async fn run(mut options: Options) -> Result<(), Failure> {
     };
 
     let table = Table::open(&options.db())?;
-    let (rows, again) = (table.rows()?, table.came_again()?);
+    let (rows, repeats) = (table.rows()?, table.repeats()?);
     println!("{} records published, {} rows, {kills} kills", published.len(), rows.len());
-    println!("{again} records came again and were ignored");
+    println!("{repeats} redelivered records were ignored");
     if options.db.is_none() {
         drop(table);
         fs::remove_file(leases(&options.db()))?;
@@ -123,7 +124,7 @@ async fn run(mut options: Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Publishes every event with its seismic network as the key, one after the other, which is what gives a key its order.
+/// Publishes every event with its seismic network as the key, one after the other, so each key has an order.
 async fn publish(publisher: &Publisher, stream: &str) -> Result<Vec<Row>, KinesisError> {
     let mut rows = Vec::new();
     for (network, event) in earthquakes::by_network() {
@@ -134,7 +135,7 @@ async fn publish(publisher: &Publisher, stream: &str) -> Result<Vec<Row>, Kinesi
     Ok(rows)
 }
 
-/// Whether the table holds, of each key, exactly what was published, in this order. Records of others are left out.
+/// Checks that the table holds exactly the published records of each key, in order. Ignores records of other programs.
 fn check(published: Vec<Row>, mut rows: Vec<Row>) -> Result<(), Failure> {
     let by_key = |rows: Vec<Row>| {
         let mut keys: BTreeMap<String, Vec<Row>> = BTreeMap::new();
@@ -147,12 +148,12 @@ fn check(published: Vec<Row>, mut rows: Vec<Row>) -> Result<(), Failure> {
     rows.retain(|row| ours.contains(row));
     let (published, rows) = (by_key(published), by_key(rows));
     match published.iter().find(|(key, wanted)| rows.get(*key) != Some(*wanted)) {
-        Some((key, _)) => Err(format!("the rows of {key} are not what was published, in its order").into()),
+        Some((key, _)) => Err(format!("the rows of {key} are not the published records, in order").into()),
         None => Ok(()),
     }
 }
 
-/// Where the leases are: beside the database.
+/// The lease file, next to the database.
 fn leases(db: &Path) -> PathBuf {
     db.with_extension("redb")
 }
@@ -167,7 +168,7 @@ impl Options {
         self.db.clone().unwrap_or_else(default)
     }
 
-    /// Region and credentials come from the environment and the profile, unless the endpoint is a local one.
+    /// Region and credentials come from the environment and the profile, except for a local endpoint.
     fn broker(&self) -> KinesisBroker {
         match &self.endpoint {
             Some(url) if url.starts_with("http://") => KinesisBroker::new().endpoint(url).test_credentials(),

@@ -1,14 +1,14 @@
-//! The table that the records go to.
+//! The table for the records.
 
 use std::path::Path;
 
 use kinesis_stream::Batch;
 use rusqlite::{Connection, Result};
 
-/// `id` grows with every row, so it tells the order in which they came. The rows of `transactions` say how many records each
-/// transaction held and how many of them were new; being part of it, they are as true as the rest.
+/// `id` grows with every row, so it shows the order of arrival. Each transaction adds a row to `transactions`: how many
+/// records it held, and how many of them were new.
 const SCHEMA: &str = "
-    PRAGMA synchronous = FULL; -- what is committed is on the disk, before Kinesis hears of it
+    PRAGMA synchronous = FULL; -- a transaction is on the disk before its records are settled
     CREATE TABLE IF NOT EXISTS quakes (
         id INTEGER PRIMARY KEY,
         shard TEXT NOT NULL,
@@ -19,16 +19,16 @@ const SCHEMA: &str = "
     );
     CREATE TABLE IF NOT EXISTS transactions (records INTEGER NOT NULL, inserted INTEGER NOT NULL);";
 
-/// A record that is there already is left alone.
+/// Leaves an existing row alone.
 const INSERT: &str = "
     INSERT INTO quakes (shard, sequence_number, key, event) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (shard, sequence_number) DO NOTHING";
 
-/// See the module.
+/// The database.
 #[derive(Debug)]
 pub(crate) struct Table(Connection);
 
-/// A record, as far as it has to be told from others.
+/// The identity of a record, and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Row {
     pub(crate) shard: String,
@@ -37,14 +37,15 @@ pub(crate) struct Row {
 }
 
 impl Table {
-    /// Opens the database, and makes the table if it is missing. What a killed process left half done is undone.
+    /// Opens the database, and creates the table if it is missing. SQLite rolls back what a killed process left half
+    /// done.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let connection = Connection::open(path)?;
         connection.execute_batch(SCHEMA)?;
         Ok(Self(connection))
     }
 
-    /// Inserts a batch in one transaction, and tells how many of its records are new.
+    /// Inserts a batch in one transaction. Returns how many of its records are new.
     pub(crate) fn insert(&mut self, batch: &Batch) -> Result<usize> {
         let transaction = self.0.transaction()?;
         let mut insert = transaction.prepare(INSERT)?;
@@ -60,7 +61,7 @@ impl Table {
         Ok(inserted)
     }
 
-    /// All rows, in the order in which they came.
+    /// All rows, in order of arrival.
     pub(crate) fn rows(&self) -> Result<Vec<Row>> {
         let mut select = self.0.prepare("SELECT shard, sequence_number, key FROM quakes ORDER BY id")?;
         let rows = select
@@ -68,8 +69,8 @@ impl Table {
         rows.collect()
     }
 
-    /// How many records were in a batch though they were in the table already.
-    pub(crate) fn came_again(&self) -> Result<usize> {
+    /// How many redelivered records were already in the table.
+    pub(crate) fn repeats(&self) -> Result<usize> {
         self.0.query_row("SELECT COALESCE(SUM(records - inserted), 0) FROM transactions", (), |row| row.get(0))
     }
 }

@@ -1,4 +1,4 @@
-//! The file that the events go to.
+//! The file to which the consumer writes the events.
 
 use std::{
     fmt, fs,
@@ -10,28 +10,28 @@ use std::{
 use kinesis_stream::{Acker, Commit, Delivery};
 use tokio::task::spawn_blocking;
 
-use crate::{failure::Failure, news::News, quake::Quake};
+use crate::{failure::Failure, quake::Quake, status::Status};
 
-/// Who is told what becomes of the events.
-type Tell = Box<dyn Fn(News) + Send + Sync>;
+/// Receives the status of each event.
+type Report = Box<dyn Fn(Status) + Send + Sync>;
 
-/// See the module.
+/// An append-only file of events, one JSON object a line.
 pub(crate) struct Archive {
     path: PathBuf,
     file: Arc<fs::File>,
-    tell: Tell,
+    report: Report,
 }
 
 impl Archive {
-    /// An empty file.
-    pub(crate) fn create(path: &Path, tell: impl Fn(News) + Send + Sync + 'static) -> Result<Self, Failure> {
+    /// Creates an empty file.
+    pub(crate) fn create(path: &Path, report: impl Fn(Status) + Send + Sync + 'static) -> Result<Self, Failure> {
         let failed = |source| Failure::File { path: path.to_owned(), source };
         fs::File::create(path).map_err(failed)?;
-        Self::go_on(path, tell)
+        Self::reopen(path, report)
     }
 
-    /// A file that is there. Whoever was killed while writing to it may have left half a line, which is cut off.
-    pub(crate) fn go_on(path: &Path, tell: impl Fn(News) + Send + Sync + 'static) -> Result<Self, Failure> {
+    /// Opens an existing file. A killed consumer may have left half a line at its end; this cuts it off.
+    pub(crate) fn reopen(path: &Path, report: impl Fn(Status) + Send + Sync + 'static) -> Result<Self, Failure> {
         let opened = || {
             let file = fs::OpenOptions::new().append(true).open(path)?;
             let whole = fs::read(path)?.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
@@ -39,20 +39,20 @@ impl Archive {
             Ok(file)
         };
         let file = opened().map_err(|source| Failure::File { path: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), file: Arc::new(file), tell: Box::new(tell) })
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), report: Box::new(report) })
     }
 
-    pub(crate) fn tell(&self, news: News) {
-        (self.tell)(news);
+    pub(crate) fn report(&self, status: Status) {
+        (self.report)(status);
     }
 
-    /// Appends events. When this is done they are on the disk, so they can be settled.
+    /// Appends events. When this returns they are on the disk, so the caller may settle them.
     pub(crate) async fn append(self: Arc<Self>, quakes: Vec<Delivery<Quake>>) -> Result<Vec<Delivery<Quake>>, Failure> {
         let lines: Vec<&[u8]> = quakes.iter().map(|quake| quake.payload().line.as_slice()).collect();
         let written = (&*self.file).write_all(&lines.concat());
         written.map_err(|source| self.failed(source))?;
         for quake in &quakes {
-            self.tell(News::Written(quake.payload().id.clone()));
+            self.report(Status::Written(quake.payload().id.clone()));
         }
         let file = Arc::clone(&self.file);
         let synced = spawn_blocking(move || file.sync_data()).await.unwrap_or_else(|error| Err(error.into()));
@@ -60,13 +60,13 @@ impl Archive {
         Ok(quakes)
     }
 
-    /// Commits one event, and tells what that came to.
+    /// Commits one event, and reports the result.
     pub(crate) async fn settle(self: Arc<Self>, quake: Delivery<Quake>) -> Result<(), Failure> {
         let id = quake.payload().id.clone();
-        self.tell(match Acker::from(quake).commit().await? {
-            Commit::Stored => News::Stored(id),
-            Commit::Deferred => News::Deferred(id),
-            _ => News::Returned(id),
+        self.report(match Acker::from(quake).commit().await? {
+            Commit::Stored => Status::Stored(id),
+            Commit::Deferred => Status::Deferred(id),
+            _ => Status::Returned(id),
         });
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Archive {
         &self.path
     }
 
-    /// What the file holds, line by line, as far as they are whole.
+    /// The events in the file, without an incomplete last line.
     pub(crate) fn written(&self) -> Result<Vec<Quake>, Failure> {
         let text = fs::read_to_string(&self.path).map_err(|source| self.failed(source))?;
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));

@@ -1,11 +1,11 @@
-//! What ends the program early.
+//! The errors that end the program early.
 
 use std::{io, path::PathBuf, process::ExitStatus};
 
 use bytes::Bytes;
 use kinesis_stream::{KinesisError, StoreError, TryMapError};
 
-/// See the module.
+/// An error that ends the program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -16,10 +16,10 @@ pub(crate) enum Failure {
     File { path: PathBuf, source: io::Error },
     #[error(transparent)]
     NotAnEvent(#[from] Box<TryMapError<Bytes, serde_json::Error>>),
-    #[error("the process of the consumer: {0}")]
+    #[error("the consumer process: {0}")]
     Consumer(io::Error),
-    #[error("the process of the consumer ended with {0}")]
+    #[error("the consumer process ended with {0}")]
     Exited(ExitStatus),
-    #[error("the process of the consumer says something unheard of: {0}")]
-    Unheard(String),
+    #[error("the consumer process wrote an unknown status: {0}")]
+    UnknownStatus(String),
 }

@@ -1,7 +1,9 @@
-//! The consumer in a process of its own, which is killed again and again: `SIGKILL` on Unix, so it can tidy up nothing.
+//! The consumer in a child process, which this process kills again and again: with `SIGKILL` on Unix, so it cannot
+//! clean up.
 //!
-//! Its leases are in a file, which the next one opens. What it wrote and settled it says line by line, so that the books
-//! are kept where nobody is killed; and it closes in good order once nothing comes from here any more.
+//! Its leases are in a file, which the next child opens. The child prints the status of each event, one a line, so the
+//! tracker survives in this process. When this process closes the child's standard input, the child shuts down
+//! gracefully.
 
 use std::{
     env,
@@ -24,31 +26,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     archive::Archive,
-    books::Books,
     consumer::{self, PATIENCE, caught_up},
     failure::Failure,
-    news::News,
     options::Options,
+    status::Status,
     summary::Consumed,
+    tracker::EventTracker,
 };
 
-/// What is to be done, and with what.
+/// A consuming job, and what it needs.
 pub(crate) struct Job<'a> {
     pub(crate) options: &'a Options,
-    /// Where the consumer is to find Kinesis.
+    /// The Kinesis endpoint of the consumer.
     pub(crate) endpoint: Option<String>,
     pub(crate) archive: &'a Archive,
-    pub(crate) books: &'a Books,
+    pub(crate) tracker: &'a EventTracker,
     pub(crate) leases: PathBuf,
     pub(crate) run: &'a str,
-    /// Rung when a consumer is there, and the stream with it.
+    /// Notified once a consumer has subscribed, so the stream exists.
     pub(crate) ready: &'a Notify,
     pub(crate) interrupted: &'a CancellationToken,
 }
 
 impl Job<'_> {
-    /// Consumes until every event is settled, over as many processes as that takes, each killed once it has settled so
-    /// many events.
+    /// Consumes until every event is settled, with as many processes as that takes. Kills each one once it has settled
+    /// `kill_after` events.
     pub(crate) async fn consume(&self, kill_after: usize) -> Result<Consumed, Failure> {
         let mut kills = 0;
         loop {
@@ -56,10 +58,10 @@ impl Job<'_> {
             match self.follow(child, kill_after).await? {
                 None => {}
                 Some(status) if status.success() => return Ok(Consumed::exited(kills)),
-                // It has said why.
+                // The consumer has printed the reason.
                 Some(status) => return Err(Failure::Exited(status)),
             }
-            self.books.killed(self.archive.written()?.into_iter().map(|quake| quake.id));
+            self.tracker.killed(self.archive.written()?.into_iter().map(|quake| quake.id));
             kills += 1;
         }
     }
@@ -75,67 +77,67 @@ impl Job<'_> {
         consumer.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()
     }
 
-    /// Enters what the consumer says until it is gone. None, if it was killed from here.
+    /// Tracks the output of the consumer until it ends. `None` if this process killed it.
     async fn follow(&self, mut consumer: Child, kill_after: usize) -> Result<Option<ExitStatus>, Failure> {
-        let mut words = consumer.stdout.take().map(|words| BufReader::new(words).lines());
-        let mut wanted = consumer.stdin.take();
+        let mut output = consumer.stdout.take().map(|output| BufReader::new(output).lines());
+        let mut input = consumer.stdin.take();
         let done = async {
             select! {
-                () = self.books.complete() => {}
-                () = self.books.idle(PATIENCE) => {}
+                () = self.tracker.complete() => {}
+                () = self.tracker.idle(PATIENCE) => {}
                 () = self.interrupted.cancelled() => {}
             }
         };
-        let share = self.books.settled_since_start(kill_after);
+        let share = self.tracker.settled_since_start(kill_after);
         tokio::pin!(done, share);
         let mut killed = false;
-        while let Some(lines) = &mut words {
+        while let Some(lines) = &mut output {
             select! {
                 biased;
-                () = &mut share, if !killed && wanted.is_some() => {
+                () = &mut share, if !killed && input.is_some() => {
                     consumer.start_kill().map_err(Failure::Consumer)?;
                     killed = true;
                 }
                 line = lines.next_line() => match line.map_err(Failure::Consumer)? {
-                    Some(line) => self.hear(&line)?,
-                    None => words = None,
+                    Some(line) => self.handle_line(&line)?,
+                    None => output = None,
                 },
-                () = &mut done, if wanted.is_some() => wanted = None,
+                () = &mut done, if input.is_some() => input = None,
             }
         }
         let status = consumer.wait().await.map_err(Failure::Consumer)?;
         Ok((!killed).then_some(status))
     }
 
-    fn hear(&self, line: &str) -> Result<(), Failure> {
-        let news = line.parse().map_err(Failure::Unheard)?;
-        if news == News::Ready {
+    fn handle_line(&self, line: &str) -> Result<(), Failure> {
+        let status = line.parse().map_err(Failure::UnknownStatus)?;
+        if status == Status::Ready {
             self.ready.notify_one();
         }
-        self.books.enter(news);
+        self.tracker.update(status);
         Ok(())
     }
 }
 
-/// What the process is that gets killed.
+/// The main function of the child process.
 pub(crate) async fn consume(
     broker: &ConnectedKinesisBroker,
     options: &Options,
     run: &str,
     interrupted: &CancellationToken,
 ) -> Result<bool, Failure> {
-    // Whoever listens may be gone; then nothing comes from there either, and this ends.
-    let tell = |news: News| drop(writeln!(io::stdout(), "{news}"));
-    let archive = Arc::new(Archive::go_on(&options.out(), tell)?);
+    // If the parent is gone, writing fails; standard input ends then, too, and so does this process.
+    let report = |status: Status| drop(writeln!(io::stdout(), "{status}"));
+    let archive = Arc::new(Archive::reopen(&options.out(), report)?);
     let subscription = broker.subscribe(options.descriptor()).await?;
-    archive.tell(News::Ready);
+    archive.report(Status::Ready);
     let stats = subscription.stats_handle();
     let closing = async {
         select! {
             () = stdin_ends() => {}
             () = interrupted.cancelled() => return,
         }
-        // What is late by then is left to whoever counts.
+        // After that time, the parent reports missing events.
         drop(timeout(PATIENCE, caught_up(&stats)).await);
     };
     let report = consumer::archive_all(subscription, &Arc::from(run), &archive, closing).await?;
@@ -145,7 +147,7 @@ pub(crate) async fn consume(
     Ok(report.is_clean())
 }
 
-/// Waits for the end of the input. The thread that reads it holds nothing up if the program ends before.
+/// Waits for the end of standard input. The reading thread does not keep the program alive.
 async fn stdin_ends() {
     let (reads, ended) = oneshot::channel::<()>();
     thread::spawn(move || {

@@ -1,10 +1,10 @@
-//! A week of earthquakes through Kinesis and into a file, one JSON object a line.
+//! Reads a week of earthquakes from Kinesis and archives them to a file, one JSON object a line.
 //!
-//! `cargo run --example earthquakes` needs nothing else: it starts a Kinesis in this process, publishes 1,707 events
-//! into a stream of four shards, reads them as one stream, and checks that every event arrived, in order within its
-//! seismic network. `--restart-after N` drops the subscription again and again on the way; `--kill-after N` has the
-//! consumer in a process of its own, with its leases in a file, and kills that process; `--stream`, `--endpoint` and
-//! `--region` lead to a Kinesis elsewhere. The exit code is not 0 if a promise was broken.
+//! `cargo run --example earthquakes` needs nothing else. It starts a Kinesis emulator in this process, publishes 1,707
+//! events to a stream of four shards, reads them as one stream, and checks that every event arrived, in order within
+//! its seismic network. `--restart-after N` drops the subscription again and again; `--kill-after N` runs the consumer
+//! in a child process, with its leases in a file, and kills that process; `--stream`, `--endpoint` and `--region`
+//! select another Kinesis. The exit code is not 0 if a promise was broken.
 
 use std::{fs, process::ExitCode, sync::Arc};
 
@@ -15,25 +15,25 @@ use tokio::{signal, sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 mod archive;
-mod books;
 mod consumer;
 mod failure;
 mod kills;
-mod news;
 mod options;
 mod producer;
 mod progress;
 mod quake;
 mod restarts;
+mod status;
 mod summary;
+mod tracker;
 
 use crate::{
     archive::Archive,
-    books::Books,
     failure::Failure,
     options::Options,
     progress::Counts,
     summary::{Consumed, Summary},
+    tracker::EventTracker,
 };
 
 #[tokio::main]
@@ -57,7 +57,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The consumer that gets killed.
+/// Runs as the child process.
 async fn consume(options: &Options, run: &str) -> Result<bool, Failure> {
     let broker = options.broker(None)?.connect().await?;
     let done = kills::consume(&broker, options, run, &interrupted()).await;
@@ -68,12 +68,12 @@ async fn consume(options: &Options, run: &str) -> Result<bool, Failure> {
 async fn run(options: &Options) -> Result<Summary, Failure> {
     let emulator = options.is_embedded().then(Emulator::start);
     let counts = Arc::new(Counts::new());
-    let books = Arc::new(Books::new(Arc::clone(&counts)));
-    let entered = Arc::clone(&books);
-    let archive = Arc::new(Archive::create(&options.out(), move |news| entered.enter(news))?);
+    let tracker = Arc::new(EventTracker::new(Arc::clone(&counts)));
+    let updated = Arc::clone(&tracker);
+    let archive = Arc::new(Archive::create(&options.out(), move |status| updated.update(status))?);
     let interrupted = interrupted();
     let run =
-        Run { options, emulator, id: Arc::from(unique("run")), counts: &counts, books: &books, archive: &archive };
+        Run { options, emulator, id: Arc::from(unique("run")), counts: &counts, tracker: &tracker, archive: &archive };
 
     let begun = Instant::now();
     let consumed = match options.kill_after {
@@ -85,20 +85,20 @@ async fn run(options: &Options) -> Result<Summary, Failure> {
         took: begun.elapsed(),
         interrupted: interrupted.is_cancelled(),
         archive,
-        books,
+        tracker,
         counts,
         consumed,
     })
 }
 
-/// What both ways to run it have in common.
+/// What both ways to consume share.
 struct Run<'a> {
     options: &'a Options,
     emulator: Option<Emulator>,
-    /// Names the records of this run: there may be others in the stream.
+    /// Marks the records of this run, because the stream may hold others.
     id: Arc<str>,
     counts: &'a Arc<Counts>,
-    books: &'a Books,
+    tracker: &'a EventTracker,
     archive: &'a Arc<Archive>,
 }
 
@@ -109,7 +109,7 @@ impl Run<'_> {
             broker: &broker,
             options: self.options,
             archive: self.archive,
-            books: self.books,
+            tracker: self.tracker,
             run: &self.id,
             interrupted,
         };
@@ -127,7 +127,7 @@ impl Run<'_> {
             options: self.options,
             endpoint: self.options.endpoint(self.emulator.as_ref()),
             archive: self.archive,
-            books: self.books,
+            tracker: self.tracker,
             leases: leases.clone(),
             run: &self.id,
             ready: &ready,
@@ -140,13 +140,13 @@ impl Run<'_> {
         let done = progress::shown(self.counts, future::try_join(publishing, job.consume(kill_after))).await;
         broker.shutdown().await;
         if self.options.leases.is_none() {
-            // It is of no more use, and if it cannot be removed it lies among other temporary files.
+            // It is no longer needed. If it cannot be removed, it stays among the temporary files.
             let _ = fs::remove_file(leases);
         }
         done.map(|((), consumed)| consumed)
     }
 
-    /// A producer that is interrupted has done what it was asked to.
+    /// Publishes all events. Returns `Ok` if interrupted.
     async fn publish(&self, broker: &ConnectedKinesisBroker, interrupted: &CancellationToken) -> Result<(), Failure> {
         let publisher = broker.publisher();
         let publishing = producer::publish(&publisher, self.options.stream(), &self.id, self.counts);
@@ -154,7 +154,7 @@ impl Run<'_> {
     }
 }
 
-/// Cancelled by Ctrl-C. A second one ends the program at once.
+/// A token that Ctrl-C cancels. A second Ctrl-C ends the program at once.
 fn interrupted() -> CancellationToken {
     let interrupted = CancellationToken::new();
     let token = interrupted.clone();

@@ -1,4 +1,4 @@
-//! The command line, and what it means to the library.
+//! The command line options, and the library settings that follow from them.
 
 use std::{env, num::NonZeroUsize, path::PathBuf, process, time::Duration};
 
@@ -11,35 +11,35 @@ const SHARDS: u32 = 4;
 
 /// A week of earthquakes through Kinesis and into a file.
 ///
-/// Without `--stream`, `--endpoint` and `--region` the stream is one of an emulator in this process. With any of them it
-/// is a real one, and what they leave open comes from the AWS settings of the environment and the profile. It is made
-/// with four shards if it is missing. Records of others in it are read from its oldest one on, and left alone.
+/// Without `--stream`, `--endpoint` and `--region`, an emulator in this process has the stream. With any of them the
+/// stream is a real one, and the AWS settings of the environment and the profile supply the rest. If the stream is
+/// missing, it is created with four shards. Records of other programs in it are read and skipped.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
     /// The file to write [default: earthquakes-<process id>.ndjson in the directory for temporary files]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Drop the subscription whenever it has settled so many records, and subscribe again
+    /// Drop the subscription after N settled records, and subscribe again
     #[arg(long, value_name = "N")]
     pub(crate) restart_after: Option<NonZeroUsize>,
-    /// Consume in a process of its own, kill it whenever it has settled so many records, and start another
+    /// Consume in a child process, kill it after N settled records, and start another
     #[arg(long, value_name = "N", conflicts_with = "restart_after")]
     pub(crate) kill_after: Option<NonZeroUsize>,
-    /// Keep leases and checkpoints in this file: a run that was killed goes on where it was
+    /// Keep leases and checkpoints in this file, so that a killed run resumes at its checkpoints
     ///
-    /// By default they are in memory; with `--kill-after`, in a file for the time of the run.
+    /// By default they are in memory; with `--kill-after`, in a temporary file.
     #[arg(long, value_name = "FILE")]
     pub(crate) leases: Option<PathBuf>,
     /// The name of the stream [default: earthquakes]
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Another endpoint than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The AWS region
     #[arg(long, value_name = "REGION")]
     pub(crate) region: Option<String>,
-    /// Consume the records of this run, as the process that gets killed
+    /// Consume the records of this run, as the child process
     #[arg(long, value_name = "RUN", hide = true, requires = "leases", requires = "out")]
     pub(crate) consume: Option<String>,
 }
@@ -58,7 +58,7 @@ impl Options {
         self.out.clone().unwrap_or_else(default)
     }
 
-    /// The leases of a consumer that gets killed.
+    /// The lease file of a consumer in a child process.
     pub(crate) fn leases_of_consumer(&self) -> PathBuf {
         let default = || env::temp_dir().join(format!("earthquakes-{}.redb", process::id()));
         self.leases.clone().unwrap_or_else(default)
@@ -68,17 +68,17 @@ impl Options {
         emulator.map(|emulator| emulator.endpoint()).or_else(|| self.endpoint.clone())
     }
 
-    /// One that consumes.
+    /// A broker that consumes.
     pub(crate) fn broker(&self, emulator: Option<&Emulator>) -> Result<KinesisBroker, StoreError> {
         let broker = self.producer(emulator);
         Ok(match &self.leases {
-            // One process has the file, so the id is its own, and the next one takes its leases back at once.
+            // One process at a time opens the file, so it can use a fixed id. The next one gets its leases at once.
             Some(leases) => broker.lease_store(EmbeddedLeaseStore::open(leases)?).owner_id("earthquakes"),
             None => broker,
         })
     }
 
-    /// One that needs no leases.
+    /// A broker that only publishes, and needs no leases.
     pub(crate) fn producer(&self, emulator: Option<&Emulator>) -> KinesisBroker {
         let mut broker = KinesisBroker::new();
         if let Some(endpoint) = self.endpoint(emulator) {
@@ -100,8 +100,8 @@ impl Options {
             .poll_interval(Duration::from_millis(250))
     }
 
-    /// What the library has to say goes to stderr, as `RUST_LOG` asks. Where subscriptions are dropped on purpose, it
-    /// need not warn of dropped deliveries.
+    /// Logs to stderr, at the level of `RUST_LOG`. With `--restart-after` the program drops deliveries on purpose, so
+    /// the default level hides the warning about that.
     pub(crate) fn log(&self) {
         let default = if self.restart_after.is_some() { "error" } else { "warn" };
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));

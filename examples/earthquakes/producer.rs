@@ -1,14 +1,14 @@
-//! The producer: all events in the order of the catalogue, many a request. The sink keeps the order of each network.
+//! The producer: publishes all events in order of time, many per request. The sink keeps the order of each network.
 
 use kinesis_stream::{KinesisError, Outgoing, Publisher, prelude::*};
 use kinesis_stream_support::earthquakes;
 
 use crate::{failure::Failure, progress::Counts};
 
-/// The header that names the run to which a record belongs.
+/// The header with the run to which a record belongs.
 pub(crate) const RUN: &str = "run";
 
-/// How many events wait for their answers at a time.
+/// How many events may be in flight.
 const IN_FLIGHT: usize = 1_000;
 
 /// Publishes every event, with its network as the partition key.

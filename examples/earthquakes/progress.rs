@@ -1,4 +1,4 @@
-//! How far the job is: a bar where stdout is a terminal, a line a second elsewhere.
+//! Shows the progress of the job: a bar if stdout is a terminal, otherwise a line a second.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::quake;
 
-/// What is counted on the way.
+/// The counters of a run.
 #[derive(Debug)]
 pub(crate) struct Counts {
     begun: Instant,
@@ -45,17 +45,17 @@ impl Counts {
     }
 }
 
-/// The rate so far, and what is under way.
+/// The rate so far, and the records in flight.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settled = self.settled();
         let (published, millis) = (self.all_published(), self.begun.elapsed().as_millis().max(1));
         let (rate, open) = (settled as u128 * 1_000 / millis, published.saturating_sub(settled));
-        write!(f, "{rate} records/s; {published} published, {settled} settled, {open} between")
+        write!(f, "{rate} records/s; {published} published, {settled} settled, {open} in flight")
     }
 }
 
-/// Drives the job to its end, and shows how far it is meanwhile.
+/// Runs the job to its end, and shows its progress.
 pub(crate) async fn shown<T: Send>(counts: &Counts, job: impl Future<Output = T> + Send) -> T {
     let terminal = stdout().is_terminal();
     let bar = bar(terminal);

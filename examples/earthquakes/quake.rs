@@ -1,4 +1,4 @@
-//! An event, as far as the archive needs to know it.
+//! An event: the fields that the archive needs.
 
 use kinesis_stream_support::earthquakes;
 use serde_json::Value;
@@ -6,11 +6,11 @@ use serde_json::Value;
 /// One event.
 #[derive(Debug)]
 pub(crate) struct Quake {
-    /// Unlike that of every other event.
+    /// Unique among all events.
     pub(crate) id: String,
     /// The seismic network that reported it.
     pub(crate) network: String,
-    /// The event as it came, on a line of its own.
+    /// The bytes of the record, and a newline.
     pub(crate) line: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! The consumer in this process, whose subscription is dropped again and again if that is asked for.
+//! The consumer in this process. With `--restart-after` it drops its subscription again and again.
 
 use std::{future::pending, sync::Arc};
 
@@ -8,28 +8,28 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     archive::Archive,
-    books::Books,
     consumer::{self, PATIENCE, caught_up},
     failure::Failure,
     options::Options,
     summary::Consumed,
+    tracker::EventTracker,
 };
 
-/// What is to be done, and with what.
+/// A consuming job, and what it needs.
 pub(crate) struct Job<'a> {
     pub(crate) broker: &'a ConnectedKinesisBroker,
     pub(crate) options: &'a Options,
     pub(crate) archive: &'a Arc<Archive>,
-    pub(crate) books: &'a Books,
+    pub(crate) tracker: &'a EventTracker,
     pub(crate) run: &'a Arc<str>,
     pub(crate) interrupted: &'a CancellationToken,
 }
 
 /// How a subscription ended.
 enum Ended {
-    /// In good order.
+    /// Gracefully.
     Closed(CloseReport),
-    /// It was dropped in the middle of its work.
+    /// Dropped in the middle of its work.
     Dropped,
 }
 
@@ -38,14 +38,14 @@ impl Job<'_> {
         self.broker.subscribe(self.options.descriptor()).await
     }
 
-    /// Consumes until every event is settled, over as many subscriptions as that takes. The leases stay with the broker,
-    /// so each goes on where the one before it had come to.
+    /// Consumes until every event is settled, with as many subscriptions as that takes. The leases stay with the
+    /// broker, so each subscription resumes at the checkpoint of the previous one.
     pub(crate) async fn consume(&self, mut subscription: Subscription) -> Result<Consumed, Failure> {
         let mut restarts = 0;
         loop {
             match self.archive_all(subscription).await? {
                 Ended::Closed(report) => return Ok(Consumed::closed(&report, restarts)),
-                Ended::Dropped => self.books.dropped(),
+                Ended::Dropped => self.tracker.dropped(),
             }
             restarts += 1;
             subscription = self.subscribe().await?;
@@ -56,8 +56,8 @@ impl Job<'_> {
         let stats = subscription.stats_handle();
         let closing = async {
             select! {
-                () = self.books.complete().then(|()| caught_up(&stats)) => {}
-                () = self.books.idle(PATIENCE) => {}
+                () = self.tracker.complete().then(|()| caught_up(&stats)) => {}
+                () = self.tracker.idle(PATIENCE) => {}
                 () = self.interrupted.cancelled() => {}
             }
         };
@@ -68,10 +68,10 @@ impl Job<'_> {
         }
     }
 
-    /// Waits until this subscription has settled its share.
+    /// Waits until this subscription has settled `--restart-after` records.
     async fn restart(&self) {
         let Some(after) = self.options.restart_after else { return pending().await };
-        self.books.settled_since_start(after.get()).await;
+        self.tracker.settled_since_start(after.get()).await;
         if self.interrupted.is_cancelled() {
             pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! What came of it, told from the file that was written.
+//! The result of a run, taken from the file.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -10,26 +10,26 @@ use std::{
 use kinesis_stream::CloseReport;
 use kinesis_stream_support::earthquakes;
 
-use crate::{archive::Archive, books::Books, progress::Counts, quake::Quake};
+use crate::{archive::Archive, progress::Counts, quake::Quake, tracker::EventTracker};
 
-/// The events of one network: those that were to come, and those that came.
+/// The events of one network: the published ones, and those that arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     events: Vec<String>,
-    /// In the order of the file, each one the first time that it is there.
+    /// In the order of the file, without repeats.
     arrived: Vec<String>,
     repeats: usize,
 }
 
 impl Network {
-    /// Whether the order is that of the producer, whatever may be missing.
+    /// Whether the events that arrived are in the order of the producer.
     fn is_in_order(&self) -> bool {
         let mut events = self.events.iter();
         self.arrived.iter().all(|arrived| events.any(|event| event == arrived))
     }
 }
 
-/// Sorts what the file holds by network.
+/// Groups the events of the file by network.
 pub(crate) fn networks(written: &[Quake]) -> BTreeMap<String, Network> {
     let mut networks: BTreeMap<String, Network> = BTreeMap::new();
     for quake in earthquakes::EVENTS.lines().filter_map(|line| Quake::parse(line.as_bytes()).ok()) {
@@ -50,9 +50,9 @@ pub(crate) fn networks(written: &[Quake]) -> BTreeMap<String, Network> {
 /// How consuming ended.
 #[derive(Debug)]
 pub(crate) struct Consumed {
-    /// How often the consumer was stopped on the way, and how.
+    /// How often the consumer was stopped, and how.
     stops: (usize, &'static str),
-    /// What was not in good order in the end.
+    /// What closing left behind.
     left: Option<String>,
 }
 
@@ -63,18 +63,18 @@ impl Consumed {
         Self { stops: (restarts, "restarts"), left }
     }
 
-    /// The process of the consumer closed its subscription.
+    /// The consumer process closed its subscription.
     pub(crate) fn exited(kills: usize) -> Self {
         Self { stops: (kills, "kills"), left: None }
     }
 }
 
-/// See the module.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) networks: BTreeMap<String, Network>,
     pub(crate) archive: Arc<Archive>,
-    pub(crate) books: Arc<Books>,
+    pub(crate) tracker: Arc<EventTracker>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) consumed: Consumed,
     pub(crate) took: Duration,
@@ -82,7 +82,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Whether everything is as promised. An interrupted job is not done.
+    /// Whether the library kept every promise. `false` for an interrupted run.
     pub(crate) fn is_good(&self) -> bool {
         !self.interrupted && self.violations().is_empty()
     }
@@ -91,10 +91,10 @@ impl Summary {
         self.networks.values().map(part).sum()
     }
 
-    /// The promises that were broken, in words.
+    /// The broken promises, as text.
     fn violations(&self) -> Vec<String> {
         let mut violations = Vec::new();
-        let tally = self.books.tally();
+        let totals = self.tracker.totals();
         let missing =
             self.sum(|network| network.events.len()).saturating_sub(self.sum(|network| network.arrived.len()));
         if missing > 0 && !self.interrupted {
@@ -103,11 +103,11 @@ impl Summary {
         for (name, _) in self.networks.iter().filter(|(_, network)| !network.is_in_order()) {
             violations.push(format!("the events of {name} are out of order"));
         }
-        if tally.unexpected > 0 {
-            violations.push(format!("{} events came again that had not been in flight", tally.unexpected));
+        if totals.unexpected > 0 {
+            violations.push(format!("{} redelivered events had not been in flight", totals.unexpected));
         }
-        if tally.repeats != self.sum(|network| network.repeats) {
-            violations.push(format!("{} repeats were noted, and the file holds another number", tally.repeats));
+        if totals.repeats != self.sum(|network| network.repeats) {
+            violations.push(format!("{} repeats were reported, but the file holds another number", totals.repeats));
         }
         violations.extend(self.consumed.left.clone());
         violations
@@ -116,7 +116,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tally = self.books.tally();
+        let totals = self.tracker.totals();
         writeln!(f, "\nnetwork  events  arrived  repeats  order")?;
         for (name, network) in &self.networks {
             let (events, arrived) = (network.events.len(), network.arrived.len());
@@ -129,23 +129,23 @@ impl fmt::Display for Summary {
             f,
             "\n{} published, {} written in {:.1} s to {}",
             self.counts.all_published(),
-            arrived + tally.repeats,
+            arrived + totals.repeats,
             self.took.as_secs_f64(),
             self.archive.path().display()
         )?;
         let (stops, how) = self.consumed.stops;
         writeln!(
             f,
-            "{stops} {how}, with {} records written and not settled yet, of which {} came again",
-            tally.returned, tally.repeats
+            "{stops} {how}, with {} records written but not settled; {} of them were redelivered",
+            totals.returned, totals.repeats
         )?;
         for violation in self.violations() {
             writeln!(f, "BROKEN: {violation}")?;
         }
         f.write_str(match (self.interrupted, self.is_good()) {
-            (true, _) => "interrupted, and closed in good order",
+            (true, _) => "interrupted, and shut down gracefully",
             (false, true) => "every event arrived, in order within its network",
-            (false, false) => "not as promised",
+            (false, false) => "a promise was broken",
         })
     }
 }

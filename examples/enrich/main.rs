@@ -1,11 +1,11 @@
-//! Looks something up for each record, for up to 32 at once, and keeps the order of each partition key. What fails comes
-//! again, and what keeps failing becomes a dead letter.
+//! Looks up something for each record, for up to 32 records at once, and keeps the order of each partition key. Retries
+//! failed records, and sends those that keep failing to a dead-letter stream.
 //!
-//! `cargo run --example enrich` needs no AWS account: 1,707 earthquakes go into a stream of an emulator, with the square of
-//! the map in which they were as the key, and some of them are cut off in the middle. Each is enriched by a service that
-//! takes its time and fails at times: then the record is given back and comes again, and later ones of its key wait for it,
-//! while those of other keys go on. One that cannot be enriched goes to another stream, and its key goes on. In the end it is
-//! checked that every record was enriched exactly once, in the order of its key, or is a dead letter.
+//! `cargo run --example enrich` needs no AWS account. It publishes 1,707 earthquakes to an emulator; the key is a
+//! square of the map, and some of the records are truncated. A slow service that sometimes fails enriches each record.
+//! After a failure the program gives the record back: later records of its key wait for the redelivery, and other keys
+//! continue. A record that can never be enriched becomes a dead letter, and its key continues. At the end the program
+//! checks that every record was enriched exactly once, in the order of its key, or is a dead letter.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -32,43 +32,43 @@ use self::service::Service;
 
 /// Enrich a stream of earthquakes, many at once, in the order of each key.
 ///
-/// Without `--stream` and `--endpoint` the streams are those of an emulator in this process.
+/// Without `--stream` and `--endpoint`, an emulator in this process has the streams.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How many records are worked on at once
+    /// How many records to enrich at once
     #[arg(long, value_name = "N", default_value_t = 32)]
     at_once: usize,
-    /// The name of a stream that exists. Earthquakes are put into it; what else arrives meanwhile is worked on, too
+    /// The name of an existing stream. It receives the earthquakes; other records that arrive are enriched, too
     #[arg(long, value_name = "NAME", requires = "dead_letter")]
     stream: Option<String>,
-    /// The name of a stream that exists, for what cannot be enriched
+    /// The name of an existing stream for dead letters
     #[arg(long, value_name = "NAME", requires = "stream")]
     dead_letter: Option<String>,
-    /// Another endpoint than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
 }
 
-/// Whatever ends the program early.
+/// An error that ends the program.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Which record it is.
+/// Identifies a record.
 type Place = (ShardId, SequenceNumber);
 
 /// The records of each key, in order.
 type ByKey = BTreeMap<String, Vec<Place>>;
 
-/// By then it is done, also on AWS.
+/// The longest time that a run may take, also on AWS.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// How often a record is tried.
+/// How often a record is delivered at most.
 const ATTEMPTS: u32 = 4;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
-    // A record that got lost would be waited for without an end.
+    // Without a timeout, a lost record would block the program without end.
     match timeout(PATIENCE, run(Options::parse())).await.unwrap_or_else(|late| Err(late.into())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -93,7 +93,7 @@ async fn run(options: Options) -> Result<(), Failure> {
         .retry_backoff(Duration::from_millis(200)..=Duration::from_secs(2))
         .max_attempts(ATTEMPTS)
         .dead_letter(dead_letter);
-    // What is published once `subscribe` has returned is read.
+    // The subscription reads every record that is published after `subscribe` returned.
     let quakes = broker.subscribe(quakes).await?;
     let (closer, stats) = (quakes.closer(), quakes.stats_handle());
     let published = producer::publish(&broker.publisher(), name).await?;
@@ -111,7 +111,7 @@ async fn run(options: Options) -> Result<(), Failure> {
             Enriched::GivenBack => given_back += 1,
         }
     }
-    dead_letters_are_written(&stats, published.spoilt.len()).await;
+    dead_letters_are_written(&stats, published.truncated.len()).await;
     let report = closer.close().await;
 
     let letters = KinesisStream::new(dead_letter).initial_position(KinesisPosition::horizon()).stop_at_tip();
@@ -121,8 +121,8 @@ async fn run(options: Options) -> Result<(), Failure> {
     let rows = table.lock().await;
     let towns: HashSet<&str> = rows.iter().map(|row| row.nearest_town.as_str()).collect();
     println!("{} records published, with {} keys", published.places().len(), published.by_key.len());
-    println!("{} rows, near {} towns, up to {} worked on at once", rows.len(), towns.len(), service.most());
-    println!("{given_back} given back to come again, {} dead letters", dead.len());
+    println!("{} rows, near {} towns, up to {} enriched at once", rows.len(), towns.len(), service.most());
+    println!("{given_back} given back for a retry, {} dead letters", dead.len());
     if !report.is_clean() {
         return Err(format!("closing left something behind: {report:?}").into());
     }
@@ -131,15 +131,15 @@ async fn run(options: Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What became of a record.
+/// The result for a record.
 enum Enriched {
     Done(Place),
     GivenBack,
-    /// For the last time.
+    /// Given back for the last time.
     GivenUp(Place),
 }
 
-/// Stands for the table to which enriched events go.
+/// Stands for a table of enriched events.
 type Table = Mutex<Vec<Row>>;
 
 /// An enriched event.
@@ -147,11 +147,11 @@ type Table = Mutex<Vec<Row>>;
 struct Row {
     key: String,
     place: Place,
-    /// What was looked up.
+    /// The result of the lookup.
     nearest_town: String,
 }
 
-/// One record. `buffer_by_key` has the next one of its key wait until this is done, or has been given up.
+/// Enriches one record. `buffer_by_key` starts the next record of its key once this one is settled or spent.
 async fn enrich(quake: Delivery, service: &Service, table: &Table) -> Result<Enriched, KinesisError> {
     let place = (quake.shard().clone(), quake.sequence_number().clone());
     match service.nearest_town(quake.payload(), quake.attempt()).await {
@@ -163,14 +163,14 @@ async fn enrich(quake: Delivery, service: &Service, table: &Table) -> Result<Enr
         }
         Err(failure) => {
             let is_last = quake.attempt() >= ATTEMPTS;
-            // If this was the last time, the dead letter says why.
+            // After the last attempt, the dead letter states this reason.
             quake.nack_because(failure);
             Ok(if is_last { Enriched::GivenUp(place) } else { Enriched::GivenBack })
         }
     }
 }
 
-/// Waits until so many dead letters are written, which the library does by itself.
+/// Waits until the library has written `expected` dead letters. It does so in the background.
 async fn dead_letters_are_written(stats: &StatsHandle, expected: usize) {
     let written = || stats.snapshot().shards.iter().map(|shard| shard.dead_letters).sum::<u64>();
     while written() < expected as u64 {
@@ -178,7 +178,7 @@ async fn dead_letters_are_written(stats: &StatsHandle, expected: usize) {
     }
 }
 
-/// The dead letters that there are: which records they were, and why they were given up.
+/// Reads all dead letters: the original records, and why they failed.
 async fn read_dead_letters(letters: Subscription) -> Result<HashMap<Place, String>, KinesisError> {
     let read = async |letter: Delivery| {
         let header = |name: &str| {
@@ -192,7 +192,7 @@ async fn read_dead_letters(letters: Subscription) -> Result<HashMap<Place, Strin
     letters.tolerant().and_then(read).try_collect().await
 }
 
-/// Region and credentials come from the environment and the profile, unless the endpoint is a local one.
+/// Region and credentials come from the environment and the profile, except for a local endpoint.
 fn broker(endpoint: Option<String>) -> KinesisBroker {
     match endpoint {
         Some(url) if url.starts_with("http://") => KinesisBroker::new().endpoint(url).test_credentials(),

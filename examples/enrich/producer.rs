@@ -1,4 +1,4 @@
-//! The producer, and what is to become of what it published.
+//! The producer, and the result that its records must have.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,31 +8,31 @@ use serde_json::Value;
 
 use crate::{ByKey, Failure, Place, Row};
 
-/// Every hundredth event is cut off in the middle.
-const SPOILT: usize = 100;
+/// Every hundredth event is truncated.
+const TRUNCATED: usize = 100;
 
-/// What was published.
+/// The published records.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
-    /// Those that can be enriched.
+    /// The good records of each key, in order.
     pub(crate) by_key: ByKey,
-    /// Those that cannot.
-    pub(crate) spoilt: HashSet<Place>,
+    /// The truncated records.
+    pub(crate) truncated: HashSet<Place>,
 }
 
-/// Publishes every event, one after the other, which is what gives a key its order.
+/// Publishes every event, one after the other, so each key has an order.
 pub(crate) async fn publish(to: &Publisher, stream: &str) -> Result<Published, Failure> {
     let mut published = Published::default();
     for (i, (_, event)) in earthquakes::by_network().enumerate() {
         let json: Value = serde_json::from_str(event)?;
         let degrees = |field: &str| json[field].as_f64().unwrap_or_default();
         let key = format!("{:.0} {:.0}", degrees("lat"), degrees("lon"));
-        let is_spoilt = i % SPOILT == 0;
-        let payload = if is_spoilt { &event.as_bytes()[..40] } else { event.as_bytes() };
+        let is_truncated = i % TRUNCATED == 0;
+        let payload = if is_truncated { &event.as_bytes()[..40] } else { event.as_bytes() };
         let stored = to.publish(stream, Outgoing::new(key.clone(), payload)).await?;
         let place = (stored.shard().clone(), stored.sequence_number().clone());
-        if is_spoilt {
-            published.spoilt.insert(place);
+        if is_truncated {
+            published.truncated.insert(place);
         } else {
             published.by_key.entry(key).or_default().push(place);
         }
@@ -43,11 +43,11 @@ pub(crate) async fn publish(to: &Publisher, stream: &str) -> Result<Published, F
 impl Published {
     /// All records.
     pub(crate) fn places(&self) -> HashSet<Place> {
-        self.by_key.values().flatten().chain(&self.spoilt).cloned().collect()
+        self.by_key.values().flatten().chain(&self.truncated).cloned().collect()
     }
 
-    /// Whether the rows of each key are what was published, in its order, and the dead letters are the others. Records of
-    /// others are left out.
+    /// Checks that the rows of each key are its good records, in order, and that the dead letters are the truncated
+    /// ones. Ignores records of other programs.
     pub(crate) fn check(&self, rows: &[Row], dead: &HashMap<Place, String>) -> Result<(), Failure> {
         let ours = self.places();
         let mut enriched = ByKey::new();
@@ -59,11 +59,11 @@ impl Published {
         }
         let dead: HashMap<&Place, &str> =
             dead.iter().filter(|(place, _)| ours.contains(*place)).map(|(place, why)| (place, why.as_str())).collect();
-        if dead.len() != self.spoilt.len() || !self.spoilt.iter().all(|place| dead.contains_key(place)) {
-            return Err("the dead letters are not the records that cannot be enriched".into());
+        if dead.len() != self.truncated.len() || !self.truncated.iter().all(|place| dead.contains_key(place)) {
+            return Err("the dead letters are not the truncated records".into());
         }
         if dead.values().any(|why| !why.starts_with("not an event")) {
-            return Err("a dead letter does not say why".into());
+            return Err("a dead letter does not state the reason".into());
         }
         Ok(())
     }

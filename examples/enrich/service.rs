@@ -1,4 +1,4 @@
-//! Stands for a service elsewhere.
+//! Stands for a remote service.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -8,26 +8,26 @@ use std::{
 use serde_json::Value;
 use tokio::time::sleep;
 
-/// See the module.
+/// The service, and how many calls it has.
 #[derive(Debug, Default)]
 pub(crate) struct Service {
     running: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// Why there is no answer.
+/// Why a lookup failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServiceError {
-    /// It will have one later.
+    /// Temporary.
     #[error("the service is busy")]
     Busy,
-    /// It will never have one.
+    /// Permanent.
     #[error("not an event: {0}")]
     NotAnEvent(#[from] serde_json::Error),
 }
 
 impl Service {
-    /// Takes 1 to 10 ms, and is busy for a few of the events, the first time.
+    /// Takes 1 to 10 ms. Fails the first attempt for a few of the events.
     pub(crate) async fn nearest_town(&self, event: &[u8], attempt: u32) -> Result<String, ServiceError> {
         let event: Value = serde_json::from_slice(event)?;
         let time = event["time"].as_u64().unwrap_or_default();
@@ -41,7 +41,7 @@ impl Service {
         Ok(place.rsplit(" of ").next().unwrap_or_default().to_owned())
     }
 
-    /// How many it worked on at once.
+    /// The largest number of concurrent calls.
     pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }

@@ -1,13 +1,13 @@
-//! Reads and settles for as long as it is told to, under all kinds of treatment, and watches its own memory.
+//! A soak test: reads and settles records for a long time, and measures the memory of the process.
 //!
-//! `cargo run --example soak` takes 20 seconds; `cargo run --release --example soak -- --minutes 30 --picture soak.svg` is what
-//! it is for. A Kinesis emulator runs in another process, so that the memory that is looked at is that of the consumer (and
-//! of the producer beside it, which keeps one byte for each record). Records arrive at a steady rate. The consumer goes
-//! through phases, again and again: steady, in disorder with records given back and dropped, slow, and then catching up.
-//! Meanwhile shards are split and merged.
+//! `cargo run --example soak` takes 20 seconds. The intended use is
+//! `cargo run --release --example soak -- --minutes 30 --picture soak.svg`. The Kinesis emulator runs in another process,
+//! so the measured memory is that of the consumer, and of the producer, which keeps one byte per record. Records arrive
+//! at a steady rate. The consumer repeats four phases: steady; disorder, with records given back and dropped; slow;
+//! catching up. Meanwhile the program splits and merges shards.
 //!
-//! In the end every record must have been settled, or it fails. It prints the curve of the memory and says whether that
-//! grew between the first and the last third of the run.
+//! The program fails unless every record was settled. It prints the memory over time, and whether it grew between the
+//! first and the last third of the run.
 
 use std::{error::Error, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -18,44 +18,44 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use self::{books::Books, phase::Phase, server::Server, traffic::Soak, watch::Watch};
+use self::{memory::MemorySampler, phase::Phase, server::Server, tracker::RecordTracker, traffic::Soak};
 
-mod books;
+mod memory;
 mod phase;
 mod picture;
 mod server;
+mod tracker;
 mod traffic;
-mod watch;
 
 const STREAM: &str = "soak";
 
-/// How long the rest may take to be settled once nothing new arrives.
+/// How long the consumer may take to settle the rest once nothing new arrives.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Read a stream for a long time, and see whether memory grows.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How long records are put
+    /// How long to put records
     #[arg(long, value_name = "MINUTES", default_value_t = 1.0 / 3.0)]
     minutes: f64,
-    /// How many records of 1 KiB are put in a second, in steps of 20
+    /// How many records of 1 KiB to put in a second, in steps of 20
     #[arg(long, value_name = "RECORDS", default_value_t = 200)]
     rate: u32,
-    /// How many shards the stream has at first
+    /// The initial number of shards
     #[arg(long, value_name = "SHARDS", default_value_t = 4)]
     shards: u32,
-    /// Neither split nor merge shards: each that a stream ever had takes a little memory
+    /// Neither split nor merge shards, because each shard that ever existed takes a little memory
     #[arg(long)]
     keep_shards: bool,
-    /// Where to draw the curve, as SVG
+    /// Draw the memory over time to this SVG file
     #[arg(long, value_name = "PATH")]
     picture: Option<PathBuf>,
-    /// Be the emulator
+    /// Run the emulator, as the child process
     #[arg(long, hide = true)]
     serve: bool,
 }
 
-/// Whatever ends the program early.
+/// An error that ends the program.
 type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
@@ -87,7 +87,7 @@ async fn run(options: &Options) -> Result<(), Failure> {
     let soak = Arc::new(Soak::new(options.rate, length));
     let consumer = tokio::spawn(consume(subscription, Arc::clone(&soak)));
     let enough = CancellationToken::new();
-    let watching = tokio::spawn(Watch::start(stats, soak.clock.clone(), length).run(enough.clone()));
+    let sampling = tokio::spawn(MemorySampler::start(stats, soak.clock.clone(), length).run(enough.clone()));
     let until = if options.keep_shards { Instant::now() } else { end };
     let resharding = tokio::spawn(traffic::reshard(ground, soak.clock.clone(), until));
     traffic::produce(&broker.publisher(), &soak, end).await?;
@@ -95,31 +95,31 @@ async fn run(options: &Options) -> Result<(), Failure> {
     resharding.await?;
     let caught_up = timeout(PATIENCE, soak.all_settled()).await.is_ok();
     enough.cancel();
-    let watch = watching.await?;
+    let sampler = sampling.await?;
     let report = closer.close().await;
     consumer.await??;
     broker.shutdown().await;
 
-    watch.print();
-    println!("{}", soak.books());
+    sampler.print();
+    println!("{}", soak.tracker());
     if let Some(path) = &options.picture {
-        picture::draw(path, watch.samples())?;
+        picture::draw(path, sampler.samples())?;
     }
     if !caught_up || !report.is_clean() {
         return Err(format!("records were lost, or are still open: {report:?}").into());
     }
-    println!("{}", watch.growth());
+    println!("{}", sampler.growth());
     Ok(())
 }
 
-/// Consumes 64 records at a time, until it is closed.
+/// Consumes 64 records at a time, until the subscription is closed.
 async fn consume(subscription: Subscription, soak: Arc<Soak>) -> Result<(), KinesisError> {
     subscription.tolerant().try_for_each_concurrent(64, |delivery| treat(delivery, &soak)).await
 }
 
-/// Does to a record what the phase has in store for it.
+/// Handles a record as the current phase demands.
 async fn treat(delivery: Delivery, soak: &Soak) -> Result<(), KinesisError> {
-    let number = Books::number(delivery.payload());
+    let number = RecordTracker::number(delivery.payload());
     let chance = number.unwrap_or_default().wrapping_mul(2_654_435_761) % 100;
     match soak.clock.phase() {
         Phase::Steady | Phase::CatchingUp => delivery.ack(),
@@ -135,13 +135,13 @@ async fn treat(delivery: Delivery, soak: &Soak) -> Result<(), KinesisError> {
                     delivery.nack();
                     return Ok(());
                 }
-                // It comes again, too.
+                // Dropped, so it is redelivered, too.
                 6..9 => return Ok(()),
                 9..40 => drop(delivery.commit().await?),
                 _ => delivery.ack(),
             }
         }
     }
-    soak.books().settle(number);
+    soak.tracker().settle(number);
     Ok(())
 }

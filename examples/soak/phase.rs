@@ -1,4 +1,4 @@
-//! What happens when: a run is made of rounds, and a round of four phases.
+//! The schedule: a run consists of rounds, and a round of four phases.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ const ROUND: Duration = Duration::from_mins(1);
 /// How the consumer treats records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Each is acknowledged at once, in order.
+    /// It acknowledges each record at once, in order.
     Steady,
-    /// They are settled out of order; some are given back, some dropped.
+    /// It settles records out of order, gives some back and drops some.
     Disorder,
-    /// They are settled more slowly than they arrive.
+    /// It settles records more slowly than they arrive.
     Slow,
-    /// As steady; there is something to catch up with.
+    /// As `Steady`, with a backlog.
     CatchingUp,
 }
 
-/// Tells the phase.
+/// Computes the phase from the time.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     start: Instant,

@@ -1,4 +1,4 @@
-//! The curve, drawn.
+//! Draws the memory over time.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use plotters::prelude::*;
 
 use crate::{
     Failure,
-    watch::{Sample, mebibytes},
+    memory::{Sample, mebibytes},
 };
 
 const SIZE: (u32, u32) = (900, 420);
 const RESIDENT: RGBColor = RGBColor(31, 90, 160);
 const HELD: RGBColor = RGBColor(200, 90, 30);
 
-/// A curve: its name, its colour, and the bytes that it shows.
+/// A curve: name, colour, and the value of a sample.
 type Curve = (&'static str, RGBColor, fn(&Sample) -> u64);
 
-/// Draws memory and gauge over time into an SVG file.
+/// Draws the memory of the process and the bytes held by the subscription to an SVG file.
 pub(crate) fn draw(path: &Path, samples: &[Sample]) -> Result<(), Failure> {
     let minutes = |sample: &Sample| sample.at.as_secs_f64() / 60.0;
     let end = samples.last().map(minutes).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The emulator in a process of its own, which ends when its standard input does.
+//! The emulator in a child process, which ends when its standard input is closed.
 
 use std::{
     env,
@@ -8,7 +8,7 @@ use std::{
 
 use kinesis_stream_support::Emulator;
 
-/// The process. Dropping it ends it.
+/// The child process. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -16,15 +16,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts this program once more, to serve.
+    /// Starts this program again, as the server.
     pub(crate) fn start() -> io::Result<Self> {
         let mut command = Command::new(env::current_exe()?);
         command.arg("--serve").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = Self { child: command.spawn()?, endpoint: String::new() };
-        let told = server.child.stdout.take().ok_or_else(|| io::Error::other("a piped output is there"))?;
-        BufReader::new(told).read_line(&mut server.endpoint)?;
+        let stdout = server.child.stdout.take().ok_or_else(|| io::Error::other("the child has no standard output"))?;
+        BufReader::new(stdout).read_line(&mut server.endpoint)?;
         if server.endpoint.pop().is_none() {
-            return Err(io::Error::other("the emulator ended before it served"));
+            return Err(io::Error::other("the emulator ended before it printed its endpoint"));
         }
         Ok(server)
     }
@@ -36,13 +36,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // Closing its standard input ends it.
         drop(self.child.stdin.take());
         drop(self.child.wait());
     }
 }
 
-/// Serves, says where, and returns at the end of standard input.
+/// Starts the emulator, prints its endpoint, and returns at the end of standard input.
 pub(crate) fn serve() -> io::Result<()> {
     let emulator = Emulator::start();
     println!("{}", emulator.endpoint());

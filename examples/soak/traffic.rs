@@ -1,4 +1,4 @@
-//! What happens to the stream: records are put, shards are split and merged.
+//! The load on the stream: puts records, splits and merges shards.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -9,19 +9,19 @@ use kinesis_stream::{Outgoing, Publisher};
 use kinesis_stream_support::Ground;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use crate::{Failure, STREAM, books::Books, phase::Clock};
+use crate::{Failure, STREAM, phase::Clock, tracker::RecordTracker};
 
-/// The bytes of a record, of which its number takes the first ones.
+/// The size of a record in bytes. It starts with the number of the record.
 const RECORD_BYTES: usize = 1024;
 
-/// How often records are put.
+/// The interval between two puts.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What producer and consumer share.
+/// The state that producer and consumer share.
 #[derive(Debug)]
 pub(crate) struct Soak {
     pub(crate) clock: Clock,
-    books: Mutex<Books>,
+    tracker: Mutex<RecordTracker>,
     per_tick: u32,
 }
 
@@ -30,15 +30,15 @@ impl Soak {
         let per_tick = (rate / 20).max(1);
         let ticks = usize::try_from(length.as_millis() / TICK.as_millis()).unwrap_or(usize::MAX);
         let most = (ticks + 2) * usize::try_from(per_tick).unwrap_or(usize::MAX);
-        Self { clock: Clock::new(length), books: Mutex::new(Books::for_at_most(most)), per_tick }
+        Self { clock: Clock::new(length), tracker: Mutex::new(RecordTracker::for_at_most(most)), per_tick }
     }
 
-    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn tracker(&self) -> MutexGuard<'_, RecordTracker> {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn all_settled(&self) {
-        while self.books().open() > 0 {
+        while self.tracker().open() > 0 {
             sleep(TICK).await;
         }
     }
@@ -50,7 +50,7 @@ pub(crate) async fn produce(publisher: &Publisher, soak: &Soak, end: Instant) ->
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while Instant::now() < end {
         ticks.tick().await;
-        let numbers: Vec<usize> = (0..soak.per_tick).filter_map(|_| soak.books().enter()).collect();
+        let numbers: Vec<usize> = (0..soak.per_tick).filter_map(|_| soak.tracker().add()).collect();
         let records = numbers.into_iter().map(|number| {
             let mut payload = format!("{number} ").into_bytes();
             payload.resize(RECORD_BYTES, b'.');
@@ -62,7 +62,7 @@ pub(crate) async fn produce(publisher: &Publisher, soak: &Soak, end: Instant) ->
     Ok(())
 }
 
-/// Splits the first open shard in the middle of each round, and merges its halves in the middle of the next one.
+/// Splits the first open shard in the middle of a round, and merges its halves in the middle of the next one.
 pub(crate) async fn reshard(ground: Ground, clock: Clock, end: Instant) {
     let mut halves: Option<[String; 2]> = None;
     for round in 0.. {

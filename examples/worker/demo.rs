@@ -1,4 +1,4 @@
-//! Stream and table in this process, and something to read.
+//! A stream and a table in this process, and a producer.
 
 use std::{iter, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::time::sleep;
 
 use crate::{Failure, options::Options};
 
-/// Between two earthquakes.
+/// The pause between two earthquakes.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// See the module. Both servers run as long as this is kept.
+/// The local servers, and a publisher. Both servers run until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Demo {
     publisher: Publisher,
@@ -20,11 +20,11 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Starts them, and makes the options lead to them.
+    /// Starts the servers, and points the options at them.
     pub(crate) async fn start(options: &mut Options) -> Result<Self, Failure> {
         let (kinesis, dynamodb) = (Emulator::start(), DynamoDb::start());
         let (endpoint, leases) = (kinesis.endpoint(), dynamodb.endpoint());
-        eprintln!("Another one beside it, in another terminal:");
+        eprintln!("To start a second worker, run in another terminal:");
         eprintln!(
             "cargo run --example worker --features dynamodb -- --endpoint {endpoint} --dynamodb-endpoint {leases}"
         );
@@ -43,7 +43,7 @@ impl Demo {
     }
 }
 
-/// Earthquakes, again and again, where there is a demo.
+/// Publishes earthquakes in an endless loop, if there is a demo.
 pub(crate) async fn publish(demo: Option<&Demo>) -> Result<(), Failure> {
     match demo {
         Some(demo) => demo.publish().await,

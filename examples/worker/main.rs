@@ -1,13 +1,13 @@
-//! One of several instances of a consumer, with its leases in DynamoDB: start as many as you like, anywhere, and each
-//! reads its share of the shards; kill one, and the others take its shards over.
+//! One of several instances of a consumer, with its leases in DynamoDB. Start as many as you like, on any host: each
+//! one reads its share of the shards. Kill one, and the others take over its shards.
 //!
-//! `cargo run --example worker --features dynamodb` needs nothing else: it starts a Kinesis and a DynamoDB in this
-//! process, has a few earthquakes a second put into a stream, and says how to start a second worker beside it.
-//! `--stream`, `--endpoint`, `--dynamodb-endpoint` and `--region` lead to real ones.
+//! `cargo run --example worker --features dynamodb` needs nothing else. It starts a Kinesis and a DynamoDB emulator in
+//! this process, publishes 20 earthquakes a second, and prints the command for a second worker. `--stream`,
+//! `--endpoint`, `--dynamodb-endpoint` and `--region` select real services.
 //!
-//! What it does it says line by line, as JSON: `begun`, `done` and `settled` for each record, `error` for whatever the
-//! stream has to tell, `closed` in the end. It closes in good order on SIGTERM and on Ctrl-C. The exit code is not 0
-//! after a fatal error, or if closing left something behind.
+//! It prints one JSON object a line: `ready` once it has subscribed, `begun`, `done` and `settled` for each record,
+//! `error` for each error of the stream, and `closed` at the end. It shuts down gracefully on SIGTERM and Ctrl-C. The
+//! exit code is not 0 after a fatal error, or if closing left something behind.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -16,58 +16,58 @@ use kinesis_stream::prelude::*;
 use tokio::{select, sync::Notify, time::sleep};
 
 mod demo;
-mod lines;
 mod options;
-mod stop;
-mod times;
+mod output;
+mod stop_signal;
+mod timings;
 
-use crate::{demo::Demo, lines::Lines, options::Options, stop::Stop};
+use crate::{demo::Demo, options::Options, output::Output, stop_signal::StopSignal};
 
-/// Records that are worked on at the same time, at most one of each partition key.
+/// How many records the worker handles at the same time, at most one of each partition key.
 const AT_ONCE: usize = 64;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
     options::log();
-    let lines = Lines::new(options.owner());
-    match run(options, &lines).await {
+    let output = Output::new(options.owner());
+    match run(options, &output).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            lines.error(&*failure);
+            output.error(&*failure);
             eprintln!("error: {failure}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whatever ends the program early.
+/// An error that ends the program.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Consumes until it is asked to stop. Whether nothing was left behind.
-async fn run(mut options: Options, lines: &Lines) -> Result<bool, Failure> {
-    let mut stop = Stop::listen()?;
+/// Consumes until a stop signal. Returns whether closing left nothing behind.
+async fn run(mut options: Options, output: &Output) -> Result<bool, Failure> {
+    let mut stop = StopSignal::listen()?;
     let demo = if options.is_demo() { Some(Demo::start(&mut options).await?) } else { None };
-    let broker = options.broker(lines.owner())?.connect().await?;
+    let broker = options.broker(output.owner())?.connect().await?;
     let subscription = select! {
         subscription = broker.subscribe(options.descriptor()) => subscription?,
-        () = stop.asked() => {
-            // What was taken so far is let go.
+        () = stop.received() => {
+            // This releases the leases taken so far.
             broker.shutdown().await;
             return Ok(true);
         }
     };
-    lines.ready();
+    output.ready();
 
     let (closer, enough) = (subscription.closer(), Notify::new());
-    let consuming = consume(subscription, &options, lines, &enough);
+    let consuming = consume(subscription, &options, output, &enough);
     let closing = async {
         select! {
-            () = stop.asked() => {}
+            () = stop.received() => {}
             () = enough.notified() => {}
         }
-        // This ends the stream, and so `consume`, once everything in flight is done.
+        // This ends the stream, and so `consume`, once all records in flight are done.
         closer.close().await;
         future::pending().await
     };
@@ -79,21 +79,21 @@ async fn run(mut options: Options, lines: &Lines) -> Result<bool, Failure> {
     let report = closer.close().await;
     broker.shutdown().await;
     ended?;
-    lines.closed(&report);
+    output.closed(&report);
     Ok(report.is_clean())
 }
 
-/// Works on whatever comes, each key in its order, until the stream ends.
-async fn consume(records: Subscription, options: &Options, lines: &Lines, enough: &Notify) -> Result<(), Failure> {
+/// Handles records, each key in order, until the stream ends.
+async fn consume(records: Subscription, options: &Options, output: &Output, enough: &Notify) -> Result<(), Failure> {
     let work = options.work();
-    let mut done = records.buffer_by_key(AT_ONCE, |delivery| handle(delivery, work, lines));
+    let mut done = records.buffer_by_key(AT_ONCE, |delivery| handle(delivery, work, output));
     let mut left = options.limit.unwrap_or(usize::MAX);
     while let Some(outcome) = done.next().await {
         match outcome {
             Ok(()) => left = left.saturating_sub(1),
             Err(error) if error.class() == ErrorClass::Fatal => return Err(error.into()),
-            // The library deals with it, or it is a record that cannot be read.
-            Err(error) => lines.error(&error),
+            // Either the library deals with it, or a record cannot be read.
+            Err(error) => output.error(&error),
         }
         if left == 0 {
             enough.notify_one();
@@ -102,13 +102,13 @@ async fn consume(records: Subscription, options: &Options, lines: &Lines, enough
     Ok(())
 }
 
-/// What there is to do for a record: here nothing but to take some time, and to tell of it.
-async fn handle(delivery: Delivery, work: Duration, lines: &Lines) -> Result<(), KinesisError> {
-    let record = Lines::record(&delivery);
-    lines.begun(&record);
+/// Handles a record. A real worker works here; this one only waits and prints.
+async fn handle(delivery: Delivery, work: Duration, output: &Output) -> Result<(), KinesisError> {
+    let record = Output::record(&delivery);
+    output.begun(&record);
     sleep(work).await;
-    lines.done(&record);
+    output.done(&record);
     let commit = delivery.commit().await?;
-    lines.settled(record, commit);
+    output.settled(record, commit);
     Ok(())
 }

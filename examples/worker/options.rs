@@ -1,4 +1,4 @@
-//! The command line, and what it means to the library.
+//! The command line options, and the library settings that follow from them.
 
 use std::{io, time::Duration};
 
@@ -7,21 +7,21 @@ use kinesis_stream::{DynamoDbLeaseStore, prelude::*};
 use kinesis_stream_support::unique;
 use tracing_subscriber::EnvFilter;
 
-use crate::times::{Times, seconds};
+use crate::timings::{Timings, seconds};
 
 const SHARDS: u32 = 4;
 
 /// One of several instances of a consumer, with its leases in DynamoDB.
 ///
-/// Without `--stream`, `--endpoint`, `--dynamodb-endpoint` and `--region` stream and table are in this process. With any
-/// of them they are real ones, and what they leave open comes from the AWS settings of the environment and the profile.
-/// Both are made if they are missing. Instances that share consumer, stream and table share the work.
+/// Without `--stream`, `--endpoint`, `--dynamodb-endpoint` and `--region`, emulators in this process have the stream
+/// and the table. With any of them both are real ones, and the AWS settings of the environment and the profile supply
+/// the rest. A missing stream or table is created. Instances with the same consumer, stream and table share the work.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
     /// The name of the stream [default: earthquakes]
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Another Kinesis than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint of Kinesis, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// The AWS region
@@ -30,27 +30,27 @@ pub(crate) struct Options {
     /// The table of leases
     #[arg(long, value_name = "NAME", default_value = "kinesis-stream-leases")]
     table: String,
-    /// Another DynamoDB than that of AWS; at a plain http:// one, requests are signed with test credentials
+    /// The endpoint of DynamoDB, if not that of AWS; a plain http:// endpoint gets test credentials
     #[arg(long, value_name = "URL")]
     pub(crate) dynamodb_endpoint: Option<String>,
-    /// The name of the consumer, of which this is one instance
+    /// The name of the consumer; all instances use the same
     #[arg(long, value_name = "NAME", default_value = "worker")]
     consumer: String,
-    /// The name of this instance, which no other one may have [default: a random one]
+    /// The name of this instance; no other instance may use it [default: a random one]
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
-    /// End after so many records
+    /// Stop after N records
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
     /// How long the work on a record takes
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     work: Duration,
     #[command(flatten)]
-    times: Times,
+    timings: Timings,
 }
 
 impl Options {
-    /// Whether stream and table are to be in this process.
+    /// Whether emulators in this process have the stream and the table.
     pub(crate) fn is_demo(&self) -> bool {
         let places = [&self.stream, &self.endpoint, &self.dynamodb_endpoint, &self.region];
         places.iter().all(|place| place.is_none())
@@ -92,11 +92,11 @@ impl Options {
     pub(crate) fn descriptor(&self) -> KinesisStream {
         let stream =
             KinesisStream::new(self.stream()).create_if_missing(SHARDS).initial_position(KinesisPosition::horizon());
-        self.times.set(stream)
+        self.timings.set(stream)
     }
 }
 
-/// What the library has to say goes to stderr, as `RUST_LOG` asks. The emulator need not tell that there is no table yet.
+/// Logs to stderr, at the level of `RUST_LOG`. The default hides the emulator's warning that the table is missing.
 pub(crate) fn log() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,dynoxide=error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();

@@ -1,4 +1,4 @@
-//! What a worker says: one JSON object a line, each written in one go, so that several may share a pipe.
+//! The output of a worker: one JSON object a line, each in one write, so that several workers can share a pipe.
 
 use std::{
     error::Error,
@@ -9,23 +9,23 @@ use std::{
 use kinesis_stream::{CloseReport, Commit, Delivery, ShardId};
 use serde_json::{Value, json};
 
-/// See the module.
+/// Writes the output.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct Output {
     owner: String,
 }
 
-impl Lines {
+impl Output {
     pub(crate) fn new(owner: String) -> Self {
         Self { owner }
     }
 
-    /// Who says it.
+    /// The name of this instance.
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// What is told of a record.
+    /// Describes a record.
     pub(crate) fn record(delivery: &Delivery) -> Value {
         json!({
             "shard": delivery.shard().as_str(),
@@ -37,45 +37,45 @@ impl Lines {
         })
     }
 
-    /// Records come from here on.
+    /// The worker has subscribed.
     pub(crate) fn ready(&self) {
-        self.say("ready", json!({}));
+        self.print("ready", json!({}));
     }
 
-    /// The work on a record begins.
+    /// The work on a record starts.
     pub(crate) fn begun(&self, record: &Value) {
-        self.say("begun", record.clone());
+        self.print("begun", record.clone());
     }
 
-    /// It is done, and not committed yet.
+    /// The work is done, and the record is not committed yet.
     pub(crate) fn done(&self, record: &Value) {
-        self.say("done", record.clone());
+        self.print("done", record.clone());
     }
 
-    /// It is committed, and this is what that gave.
+    /// The record is committed, with this result.
     pub(crate) fn settled(&self, mut record: Value, commit: Commit) {
         record["commit"] = format!("{commit:?}").to_lowercase().into();
-        self.say("settled", record);
+        self.print("settled", record);
     }
 
     /// Something went wrong.
     pub(crate) fn error(&self, error: &(dyn Error + 'static)) {
-        self.say("error", json!({ "error": error.to_string() }));
+        self.print("error", json!({ "error": error.to_string() }));
     }
 
-    /// All is over.
+    /// The subscription is closed.
     pub(crate) fn closed(&self, report: &CloseReport) {
         let open: Vec<_> = report.open.iter().map(|open| (open.shard.as_str(), open.deliveries)).collect();
         let unsaved: Vec<_> = report.unsaved.iter().map(ShardId::as_str).collect();
-        self.say("closed", json!({ "open": open, "unsaved": unsaved }));
+        self.print("closed", json!({ "open": open, "unsaved": unsaved }));
     }
 
-    fn say(&self, event: &str, mut line: Value) {
+    fn print(&self, event: &str, mut line: Value) {
         line["event"] = event.into();
         line["owner"] = self.owner.as_str().into();
         let text = format!("{line}\n");
         if io::stdout().lock().write_all(text.as_bytes()).is_err() {
-            // Nobody listens any more, as in `worker | head`.
+            // The reader closed the pipe, as in `worker | head`.
             process::exit(1);
         }
     }

@@ -1,42 +1,42 @@
-//! What was put and what was settled: one byte for each record, there from the beginning, so that it does not show in
-//! the curve.
+//! Tracks which records were put and settled, with one byte per record. All of it is allocated at the start, so that
+//! the memory curve does not show it.
 
 use std::{fmt, str};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not zero, or the system would give the memory only when it is used.
+    /// Not zero, because the system would commit zeroed memory only on its first use.
     Unused = 1,
     Put,
     Settled,
 }
 
-/// The books.
+/// The states of all records.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct RecordTracker {
     states: Vec<State>,
     put: usize,
     settled: usize,
-    /// Settled once more, after they were.
+    /// Settled more than once.
     again: usize,
-    /// Records of others.
+    /// Records with an unknown number.
     foreign: usize,
 }
 
-impl Books {
+impl RecordTracker {
     pub(crate) fn for_at_most(records: usize) -> Self {
         Self { states: vec![State::Unused; records], put: 0, settled: 0, again: 0, foreign: 0 }
     }
 
-    /// Enters the next record that is put; none once the books are full.
-    pub(crate) fn enter(&mut self) -> Option<usize> {
+    /// Adds the next record, and returns its number; `None` once the tracker is full.
+    pub(crate) fn add(&mut self) -> Option<usize> {
         let number = self.put;
         *self.states.get_mut(number)? = State::Put;
         self.put += 1;
         Some(number)
     }
 
-    /// The number with which a payload begins.
+    /// The number at the start of a payload.
     pub(crate) fn number(payload: &[u8]) -> Option<usize> {
         let digits = payload.iter().take_while(|byte| byte.is_ascii_digit()).count();
         str::from_utf8(&payload[..digits]).ok()?.parse().ok()
@@ -53,13 +53,13 @@ impl Books {
         }
     }
 
-    /// How many were put and not settled.
+    /// How many records were put and not settled.
     pub(crate) fn open(&self) -> usize {
         self.put - self.settled
     }
 }
 
-impl fmt::Display for Books {
+impl fmt::Display for RecordTracker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { put, settled, again, foreign, .. } = self;
         write!(f, "{put} records put, {settled} settled, {again} of them more than once, {foreign} unknown")

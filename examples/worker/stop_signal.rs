@@ -1,4 +1,4 @@
-//! Being asked to stop: Ctrl-C, and SIGTERM where there is such a thing.
+//! The signals to stop: Ctrl-C, and SIGTERM on Unix.
 
 use std::io;
 
@@ -6,9 +6,9 @@ use tokio::select;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens from the beginning, so that no signal ends the program before it has let go of its leases.
+/// Listens from the start, so that no signal ends the program before it has released its leases.
 #[derive(Debug)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignal {
     #[cfg(unix)]
     interrupt: Signal,
     #[cfg(unix)]
@@ -16,13 +16,13 @@ pub(crate) struct Stop {
 }
 
 #[cfg(unix)]
-impl Stop {
+impl StopSignal {
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Returns once it was asked for.
-    pub(crate) async fn asked(&mut self) {
+    /// Returns once a signal arrived.
+    pub(crate) async fn received(&mut self) {
         select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -31,14 +31,14 @@ impl Stop {
 }
 
 #[cfg(not(unix))]
-impl Stop {
+impl StopSignal {
     #[expect(clippy::unnecessary_wraps, reason = "as on unix")]
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {})
     }
 
-    /// Returns once it was asked for, or never where that cannot be heard.
-    pub(crate) async fn asked(&mut self) {
+    /// Returns once Ctrl-C arrived, or never if the program cannot listen for it.
+    pub(crate) async fn received(&mut self) {
         select! {
             Ok(()) = tokio::signal::ctrl_c() => {}
             else => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! The memory of this process, and what the subscription says that it holds, over time.
+//! Samples the memory of this process, and the bytes that the subscription holds.
 
 use std::{fmt, fs, time::Duration};
 
@@ -8,58 +8,58 @@ use tokio_util::sync::CancellationToken;
 
 use crate::phase::{Clock, Phase};
 
-/// How many samples are taken.
+/// How many samples to take in a run.
 const SAMPLES: u32 = 600;
 
-/// How many of them are printed.
+/// How many samples to print.
 const LINES: usize = 24;
 
-/// What memory may differ by between the first and the last third of a run, and count as the same: so many of a hundred, and
-/// at least so many bytes. An allocator keeps what it may need again, and a process is warm only after a while.
+/// The largest difference between the first and the last third of a run that does not count as growth: a percentage,
+/// and at least this many bytes. An allocator keeps freed memory for reuse, and a process needs time to warm up.
 const TOLERANCE_PERCENT: u64 = 10;
 const TOLERANCE_BYTES: u64 = 2 << 20;
 
-/// One look.
+/// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) phase: Phase,
-    /// The memory of the process; nothing where the system does not say.
+    /// The memory of the process in bytes; 0 if the system does not report it.
     pub(crate) resident: u64,
-    /// The bytes of pages that the subscription holds.
+    /// The bytes that the subscription holds.
     pub(crate) held: u64,
     pub(crate) in_flight: usize,
     pub(crate) shards: usize,
 }
 
-/// Who looks.
+/// Takes samples at a fixed interval.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct MemorySampler {
     stats: StatsHandle,
     clock: Clock,
     every: Duration,
     samples: Vec<Sample>,
 }
 
-impl Watch {
+impl MemorySampler {
     pub(crate) fn start(stats: StatsHandle, clock: Clock, length: Duration) -> Self {
-        // There is room for what comes after the run, too.
+        // With room for the time after the run.
         let samples = Vec::with_capacity(2 * SAMPLES as usize);
         Self { stats, clock, every: (length / SAMPLES).max(Duration::from_millis(20)), samples }
     }
 
-    /// Looks until it is enough.
+    /// Samples until `enough` is cancelled.
     pub(crate) async fn run(mut self, enough: CancellationToken) -> Self {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while enough.run_until_cancelled(ticks.tick()).await.is_some() {
-            let sample = self.look();
+            let sample = self.sample();
             self.samples.push(sample);
         }
         self
     }
 
-    fn look(&self) -> Sample {
+    fn sample(&self) -> Sample {
         let stats = self.stats.snapshot();
         Sample {
             at: self.clock.elapsed(),
@@ -75,7 +75,7 @@ impl Watch {
         &self.samples
     }
 
-    /// Prints the curve.
+    /// Prints the samples as a table.
     pub(crate) fn print(&self) {
         println!("     time  phase        resident, MiB   held, KiB  in flight  shards");
         for sample in self.samples.iter().step_by(self.samples.len().div_ceil(LINES).max(1)) {
@@ -85,7 +85,7 @@ impl Watch {
         }
     }
 
-    /// Compares the first with the last third.
+    /// Compares the first third with the last.
     pub(crate) fn growth(&self) -> Growth {
         let third = self.samples.len() / 3;
         let median = |samples: &[Sample]| {
@@ -109,7 +109,7 @@ impl fmt::Display for Growth {
         let tolerance = (self.first * TOLERANCE_PERCENT / 100).max(TOLERANCE_BYTES);
         let (first, last) = (mebibytes(self.first), mebibytes(self.last));
         let verdict = match self.last {
-            0 => "this system does not say how much memory a process has",
+            0 => "this system does not report the memory of a process",
             last if last > self.first + tolerance => "memory GREW",
             _ => "memory did not grow",
         };
@@ -125,7 +125,7 @@ pub(crate) fn mebibytes(bytes: u64) -> f64 {
     f64::from(u32::try_from(bytes >> 10).unwrap_or(u32::MAX)) / 1024.0
 }
 
-/// The memory that this process has in use, in bytes.
+/// The resident memory of this process, in bytes.
 fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,24 +1,24 @@
-//! How often and how long: the settings of the library by which instances take over from each other.
+//! The intervals and timeouts that decide how instances take over shards from each other.
 
 use std::time::Duration;
 
 use clap::Args;
 use kinesis_stream::KinesisStream;
 
-/// What is not given is as the library has it.
+/// Intervals and timeouts. The library's defaults apply where an option is missing.
 #[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Times, the same for all instances")]
-pub(crate) struct Times {
+#[command(next_help_heading = "Timings, the same for all instances")]
+pub(crate) struct Timings {
     /// How long a lease lives without a renewal
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     ttl: Option<Duration>,
-    /// How often leases are renewed, and those of others looked at
+    /// How often leases are renewed, and those of other instances read
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     renew: Option<Duration>,
-    /// How long closing, and handing a shard over, waits for what is in flight
+    /// How long closing, and handing a shard over, waits for records in flight
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     drain: Option<Duration>,
-    /// The pause after a read that found nothing
+    /// The pause after an empty read
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     poll: Option<Duration>,
     /// How often the shards are listed
@@ -26,10 +26,10 @@ pub(crate) struct Times {
     list: Option<Duration>,
 }
 
-/// A setting of the descriptor.
+/// A setter of the descriptor.
 type Setting = fn(KinesisStream, Duration) -> KinesisStream;
 
-impl Times {
+impl Timings {
     pub(crate) fn set(self, stream: KinesisStream) -> KinesisStream {
         let settings: [(Option<Duration>, Setting); 5] = [
             (self.ttl, KinesisStream::lease_ttl),

@@ -1,4 +1,4 @@
-//! The books on what became of each event.
+//! Tracks the state of each event.
 
 use std::{
     collections::HashMap,
@@ -8,65 +8,65 @@ use std::{
 
 use tokio::{sync::watch, time::timeout};
 
-use crate::{news::News, progress::Counts, quake};
+use crate::{progress::Counts, quake, status::Status};
 
-/// What is known of an event that is in the file.
+/// The state of an event that is in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     /// Not settled yet.
     InFlight,
-    /// Settled behind one that was still open.
+    /// Settled, while an earlier record of its shard was still open.
     Deferred,
-    /// Covered by a stored checkpoint: it must not come again.
+    /// Covered by a stored checkpoint. It must not be redelivered.
     Stored,
-    /// In flight, or deferred, when its subscription was dropped, its consumer killed, or its lease superseded. It comes
-    /// again, unless it was settled before.
+    /// In flight or deferred when its subscription was dropped, its consumer killed, or its lease superseded. It may be
+    /// redelivered.
     Returned,
 }
 
-/// How many events are in the file and not in flight, and how many of them the consumer of the moment settled.
+/// How many events are in the file and not in flight, and how many of them the current consumer settled.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
     all: usize,
     since_start: usize,
 }
 
-/// See the module.
+/// The states of all events, and the totals.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct EventTracker {
     events: Mutex<HashMap<String, Event>>,
     settled: watch::Sender<Settled>,
-    tally: Mutex<Tally>,
+    totals: Mutex<Totals>,
     counts: Arc<Counts>,
 }
 
-/// What is reported in the end.
+/// The numbers of the final report.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Totals {
     /// Lines of the file.
     pub(crate) written: usize,
-    /// Events that were in flight when their consumer went.
+    /// Events that were in flight when their consumer stopped.
     pub(crate) returned: usize,
-    /// Events that came again.
+    /// Redelivered events.
     pub(crate) repeats: usize,
-    /// Events that came again though they were not in flight at a restart.
+    /// Redelivered events that were not in flight at a restart.
     pub(crate) unexpected: usize,
 }
 
-impl Books {
+impl EventTracker {
     pub(crate) fn new(counts: Arc<Counts>) -> Self {
-        Self { events: Mutex::default(), settled: watch::Sender::default(), tally: Mutex::default(), counts }
+        Self { events: Mutex::default(), settled: watch::Sender::default(), totals: Mutex::default(), counts }
     }
 
-    /// Enters what is told of an event.
-    pub(crate) fn enter(&self, news: News) {
-        let (id, event) = match news {
-            News::Ready => return,
-            News::Written(id) => return self.written(id),
-            News::Stored(id) => (id, Event::Stored),
-            News::Deferred(id) => (id, Event::Deferred),
-            News::Returned(id) => {
-                lock(&self.tally).returned += 1;
+    /// Applies a status that the archive reported.
+    pub(crate) fn update(&self, status: Status) {
+        let (id, event) = match status {
+            Status::Ready => return,
+            Status::Written(id) => return self.written(id),
+            Status::Stored(id) => (id, Event::Stored),
+            Status::Deferred(id) => (id, Event::Deferred),
+            Status::Returned(id) => {
+                lock(&self.totals).returned += 1;
                 (id, Event::Returned)
             }
         };
@@ -77,17 +77,17 @@ impl Books {
         });
     }
 
-    /// An event is in the file, once more perhaps.
+    /// An event was written to the file, perhaps not for the first time.
     fn written(&self, id: String) {
-        let mut tally = lock(&self.tally);
-        tally.written += 1;
+        let mut totals = lock(&self.totals);
+        totals.written += 1;
         let Some(before) = lock(&self.events).insert(id, Event::InFlight) else { return };
-        tally.repeats += 1;
-        tally.unexpected += usize::from(before != Event::Returned);
+        totals.repeats += 1;
+        totals.unexpected += usize::from(before != Event::Returned);
         self.count(|settled| settled.all -= usize::from(before != Event::InFlight));
     }
 
-    /// The subscription is gone, and with it what it had in flight.
+    /// The subscription was dropped, and the records in flight with it.
     pub(crate) fn dropped(&self) {
         let mut events = lock(&self.events);
         let mut returned = 0;
@@ -95,14 +95,14 @@ impl Books {
             *event = Event::Returned;
             returned += 1;
         }
-        lock(&self.tally).returned += returned;
+        lock(&self.totals).returned += returned;
         self.count(|settled| *settled = Settled { all: events.len(), since_start: 0 });
     }
 
-    /// The consumer was killed. What it wrote last, it could not tell any more; the file does.
+    /// The consumer was killed before it could report its last writes. The file has them.
     pub(crate) fn killed(&self, events_of_the_file: impl Iterator<Item = String>) {
-        let told = self.tally().written;
-        events_of_the_file.skip(told).for_each(|id| self.written(id));
+        let reported = self.totals().written;
+        events_of_the_file.skip(reported).for_each(|id| self.written(id));
         self.dropped();
     }
 
@@ -117,14 +117,14 @@ impl Books {
         self.until(|settled| settled.all >= all).await;
     }
 
-    /// Waits until the consumer of the moment has settled so many events, and there are more to come. Never, once a
-    /// promise was broken: what comes again and again would have no end.
+    /// Waits until the current consumer has settled `many` events and more are missing. Never returns once a promise
+    /// was broken, because endless redeliveries would restart the consumer without end.
     pub(crate) async fn settled_since_start(&self, many: usize) {
         let all = quake::all();
-        self.until(|settled| settled.since_start >= many && settled.all < all && self.tally().unexpected == 0).await;
+        self.until(|settled| settled.since_start >= many && settled.all < all && self.totals().unexpected == 0).await;
     }
 
-    /// Waits until nothing has happened for so long.
+    /// Waits until nothing has happened for `patience`.
     pub(crate) async fn idle(&self, patience: Duration) {
         let mut settled = self.settled.subscribe();
         while timeout(patience, settled.changed()).await.is_ok() {}
@@ -135,12 +135,12 @@ impl Books {
         drop(self.settled.subscribe().wait_for(condition).await);
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        *lock(&self.tally)
+    pub(crate) fn totals(&self) -> Totals {
+        *lock(&self.totals)
     }
 }
 
-/// No step that is done under a lock can be left half done.
+/// No code panics between two changes under a lock, so a poisoned lock still holds consistent data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,23 +1,23 @@
-//! What the archive has to tell of an event. Where the consumer is a process of its own, each is a line of its output.
+//! What the archive reports about an event. A consumer in a child process prints one status a line.
 
 use std::{fmt, str::FromStr};
 
-/// See the module. The text is the id of the event.
+/// The status of an event. The text is the id of the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// The subscription is there.
+pub(crate) enum Status {
+    /// The consumer has subscribed.
     Ready,
-    /// It is in the file, once more perhaps.
+    /// The event was written to the file, perhaps not for the first time.
     Written(String),
-    /// It is settled, and covered by a stored checkpoint.
+    /// It is settled, and a stored checkpoint covers it.
     Stored(String),
-    /// It is settled, behind one that is still open.
+    /// It is settled, but an earlier record of its shard is still open.
     Deferred(String),
-    /// It was settled too late, and comes again.
+    /// It was settled too late, and will be redelivered.
     Returned(String),
 }
 
-impl fmt::Display for News {
+impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready => f.write_str("ready"),
@@ -29,7 +29,7 @@ impl fmt::Display for News {
     }
 }
 
-impl FromStr for News {
+impl FromStr for Status {
     type Err = String;
 
     fn from_str(line: &str) -> Result<Self, String> {
