@@ -1,17 +1,18 @@
-//! How many instructions the parts of the library take, a record: what noise does not touch.
+//! How many instructions per record the parts of the library take. Noise does not affect this count.
 //!
 //! ```sh
-//! cargo install gungraun-runner --version 0.20.0 --locked    # once; valgrind is needed, too
+//! cargo install gungraun-runner --version 0.20.0 --locked    # once; it also needs valgrind
 //! cargo bench --bench instructions                           # all, and the table
 //! cargo bench --bench instructions -- '**::settling::**'     # one group
 //! ```
 //!
-//! The pieces of work are those of `parts`, in `work/`: in one thread, on a Kinesis in this process without sockets, under a
-//! paused clock. Callgrind counts what is between the set-up of each and its end: a subscription that was opened and has
-//! read, until it has handed out so many records more and read as far ahead again.
+//! The pieces of work are those of `parts`, in `work/`. They run in one thread, on a Kinesis in this process without
+//! sockets, under a paused clock. Callgrind counts from the end of the set-up to the end of the work: it starts with a
+//! subscription that is open and has read ahead, and ends once that subscription has delivered the records and has read
+//! as far ahead again.
 //!
-//! The counts are those of the library, the SDK and the endpoint, which finds a page that was made beforehand. They change
-//! with the compiler and the processor, hardly from run to run.
+//! The counts include the library, the SDK and the endpoint, which only looks up a prepared page. They change with the
+//! compiler and the processor, but hardly from run to run.
 
 use std::{
     env,
@@ -24,7 +25,7 @@ use serde_json::Value;
 mod counted;
 mod work;
 
-/// Tells this program that it was started to count, and not to print the table.
+/// Tells this program to count, and not to print the table.
 const VARIABLE: &str = "KINESIS_STREAM_COUNTS";
 
 fn main() -> io::Result<ExitCode> {
@@ -40,29 +41,29 @@ fn main() -> io::Result<ExitCode> {
     count()
 }
 
-/// Has each bench counted, and prints what of it each record took.
+/// Counts each bench, and prints the instructions per record.
 fn count() -> io::Result<ExitCode> {
     let mut command = Command::new(env::current_exe()?);
     command.args(env::args().skip(1)).arg("--output-format=json").env(VARIABLE, "1").stdout(Stdio::piped());
     let mut process = command.spawn()?;
-    let output = process.stdout.take().ok_or_else(|| io::Error::other("a piped output is there"))?;
+    let output = process.stdout.take().ok_or_else(|| io::Error::other("standard output is not piped"))?;
     println!("{:40}{:>17}{:>12}{:>12}", "", "instructions each", "its first", "the group's");
     let mut table = Table::default();
     for line in BufReader::new(output).lines() {
         let summary = serde_json::from_str(&line?)?;
-        table.print(&summary).ok_or_else(|| io::Error::other("this summary of a bench has no count"))?;
+        table.print(&summary).ok_or_else(|| io::Error::other("the summary of a bench has no count"))?;
     }
     let code = process.wait()?.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// What was counted so far.
+/// The counts so far.
 #[derive(Default)]
 struct Table {
     rows: Vec<Row>,
 }
 
-/// A bench, and how many instructions one of its records took.
+/// A bench, and its instructions per record.
 struct Row {
     group: String,
     function: String,
@@ -71,16 +72,16 @@ struct Row {
 }
 
 impl Table {
-    /// Prints a bench from its summary, and what it is to the first of its function, and to the one of the same name in the
-    /// group, or else to the first of the group.
+    /// Prints a bench from its summary, as a multiple of the first bench of its function, and as a multiple of the
+    /// bench with the same name in the first function of the group (or else of the first bench of the group).
     fn print(&mut self, summary: &Value) -> Option<()> {
         let row = Row::new(summary)?;
         let first = |is: &dyn Fn(&Row) -> bool| self.rows.iter().find(|row| is(row)).map(|first| row.each / first.each);
-        let of_its_own = first(&|first| first.group == row.group && first.function == row.function);
+        let of_the_function = first(&|first| first.group == row.group && first.function == row.function);
         let of_the_group = first(&|first| first.group == row.group && first.id == row.id)
             .or_else(|| first(&|first| first.group == row.group));
         let name = format!("{} {} {}", row.group, row.function, row.id);
-        let [own, group] = [of_its_own, of_the_group].map(|ratio| ratio.unwrap_or(1.0));
+        let [own, group] = [of_the_function, of_the_group].map(|ratio| ratio.unwrap_or(1.0));
         println!("{name:40}{:17.0}{own:12.2}{group:12.2}", row.each);
         self.rows.push(row);
         Some(())

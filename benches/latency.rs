@@ -1,18 +1,19 @@
-//! How long a record takes from its put to its delivery, and how many reads that costs.
+//! The latency from put to delivery, and the number of reads that it costs.
 //!
 //! ```sh
 //! cargo bench --bench latency                                              # the table
 //! cargo bench --bench latency -- --intervals 200 --seconds 20              # one interval
 //! ```
 //!
-//! An emulator in this process has a stream for each rate, into which records are put at random moments: now and then, 20 a
-//! second and shard, 500 a second and shard. All consumers read the same records at the same time: this library, and a bare
-//! loop over the SDK that reads on at once after records and sleeps for the interval after none, each with every interval.
-//! GetRecords answers after 10 ms, about as the service does.
+//! An emulator in this process has one stream per rate: now and then, 20 records per second and shard, 500 records per
+//! second and shard. The bench puts the records at random times. All consumers read the same records at the same time,
+//! each with every interval: this library, and a bare loop over the SDK. The bare loop reads again at once after a page
+//! with records, and sleeps for the interval after an empty page. GetRecords answers after 10 ms, about like the
+//! service.
 //!
-//! How to read it: a latency begins just before the record is put, and ends when the consumer has it. The reads are those of
-//! one consumer on one shard in a second; all consumers of a shard share five. The bare loop keeps no limit, so where its
-//! reads are more than that, the service would throttle it.
+//! How to read it: a latency starts just before the put, and ends when the consumer has the record. The reads are those
+//! of one consumer on one shard per second; all consumers of a shard share five. The bare loop has no limit: where it
+//! makes more reads than that, the service would throttle it.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -37,16 +38,16 @@ use tokio_util::sync::CancellationToken;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Records of each shard in a second on average, the shards, and what that is called.
+/// For each rate: the average number of records per shard and second, the number of shards, and the label.
 const RATES: [(f64, u32, &str); 3] = [(0.4, 8, "now and then"), (20.0, 2, "20 a second"), (500.0, 1, "500 a second")];
 
-/// How often to look whether all was read, and for how long at most once all was put.
+/// How often to check that every record was read, and how long to wait for that after the last put.
 const GLANCE: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Parser)]
 struct Options {
-    /// How long records are put
+    /// How long to put records
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
     /// The intervals at which consumers poll, in milliseconds
@@ -55,7 +56,7 @@ struct Options {
     /// How long GetRecords takes, in milliseconds
     #[arg(long, default_value_t = 10)]
     call: u64,
-    /// Given by `cargo bench`. Without it, a short run shows that the bench still works.
+    /// `cargo bench` passes this. Without it, a short run only checks that the bench works.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -78,7 +79,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Puts at this rate, lets every consumer read that, and writes a row for each.
+/// Puts at this rate, lets every consumer read, and returns a row for each consumer.
 async fn compare(
     emulator: &Emulator,
     options: &Options,
@@ -86,8 +87,8 @@ async fn compare(
 ) -> Result<Vec<String>> {
     let stream = name.replace(' ', "-");
     emulator.create_stream(&stream, shards).await;
-    let ground =
-        Arc::new(Ground { emulator: emulator.clone(), stream, start: Instant::now(), over: CancellationToken::new() });
+    let setup =
+        Arc::new(Setup { emulator: emulator.clone(), stream, start: Instant::now(), over: CancellationToken::new() });
     let mut consumers = Vec::new();
     for millis in &options.intervals {
         let interval = Duration::from_millis(*millis);
@@ -95,21 +96,21 @@ async fn compare(
         consumers.push((
             millis,
             "this library",
-            Arc::clone(&ground).library(interval, Count::clone(&here)).await?,
+            Arc::clone(&setup).library(interval, Count::clone(&here)).await?,
             here,
         ));
-        consumers.push((millis, "bare loop", Arc::clone(&ground).bare(interval, Count::clone(&there)).await?, there));
+        consumers.push((millis, "bare loop", Arc::clone(&setup).bare(interval, Count::clone(&there)).await?, there));
     }
     let began = Instant::now();
-    let put = ground.put_all(rate, Duration::from_secs_f64(options.seconds)).await?;
+    let put = setup.put_all(rate, Duration::from_secs_f64(options.seconds)).await?;
     let all_are_read = async {
         while consumers.iter().any(|(.., count)| count.load(Ordering::Relaxed) < put) {
             sleep(GLANCE).await;
         }
     };
-    // Whoever lacks some then is named below.
+    // The check below names a consumer that missed records.
     drop(timeout(PATIENCE, all_are_read).await);
-    ground.over.cancel();
+    setup.over.cancel();
     let time = began.elapsed().as_secs_f64() * f64::from(shards);
     let mut rows = Vec::new();
     for (millis, way, consumer, _) in consumers {
@@ -122,19 +123,19 @@ async fn compare(
     Ok(rows)
 }
 
-/// A stream, and the moment from which times are counted.
-struct Ground {
+/// A stream, and the start of the clock.
+struct Setup {
     emulator: Emulator,
     stream: String,
     start: Instant,
-    /// Everything was put and read.
+    /// Cancelled once every record was put and read.
     over: CancellationToken,
 }
 
-/// How many records a consumer saw so far.
+/// How many records a consumer has read so far.
 type Count = Arc<AtomicUsize>;
 
-/// What a consumer saw.
+/// The measurements of a consumer.
 #[derive(Debug, Default)]
 struct Seen {
     count: Count,
@@ -144,15 +145,15 @@ struct Seen {
 
 type Consumer = JoinHandle<Result<Seen>>;
 
-impl Ground {
-    /// Puts into every shard for so long, and says how many records that were.
+impl Setup {
+    /// Puts into every shard for this time. Returns the number of records.
     async fn put_all(&self, rate: f64, time: Duration) -> Result<usize> {
         let shards = self.emulator.shards(&self.stream).await;
         let puts = shards.iter().map(|shard| self.put(shard.hash_keys.0, rate, time));
         Ok(try_join_all(puts).await?.into_iter().sum())
     }
 
-    /// Puts at random moments. Each record says when that was.
+    /// Puts at random times. Each record holds the time of its put.
     async fn put(&self, hash_key: u128, rate: f64, time: Duration) -> Result<usize> {
         let client = self.emulator.client();
         let (mut at, end) = (Instant::now(), Instant::now() + time);
@@ -169,13 +170,13 @@ impl Ground {
         Ok(0)
     }
 
-    /// How long it took a record to get here.
+    /// The latency of a record.
     fn latency(&self, data: &[u8]) -> Result<Duration> {
         let put = Duration::from_nanos(u64::from_be_bytes(data.try_into()?));
         Ok(self.start.elapsed().saturating_sub(put))
     }
 
-    /// A subscription, read by a task of its own.
+    /// A subscription, read by a separate task.
     async fn library(self: Arc<Self>, interval: Duration, count: Count) -> Result<Consumer> {
         let broker = KinesisBroker::new().endpoint(self.emulator.endpoint()).test_credentials().connect().await?;
         let subscription = broker.subscribe(KinesisStream::new(&self.stream).poll_interval(interval)).await?;
@@ -216,7 +217,7 @@ impl Ground {
 }
 
 async fn read_shard(
-    ground: Arc<Ground>,
+    setup: Arc<Setup>,
     client: Client,
     mut next: Option<String>,
     interval: Duration,
@@ -226,11 +227,11 @@ async fn read_shard(
         let page = client.get_records().shard_iterator(iterator).send().await?;
         seen.reads += 1;
         for record in &page.records {
-            seen.push(ground.latency(record.data.as_ref())?);
+            seen.push(setup.latency(record.data.as_ref())?);
         }
         let pause = if page.records.is_empty() { interval } else { Duration::ZERO };
         next = page.next_shard_iterator;
-        if ground.over.is_cancelled() || ground.over.run_until_cancelled(sleep(pause)).await.is_none() {
+        if setup.over.is_cancelled() || setup.over.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
         }
     }
@@ -243,7 +244,7 @@ impl Seen {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Latencies, and reads in so many seconds of shards.
+    /// Formats the latencies, and the reads per second and shard.
     fn figures(mut self, time: f64) -> String {
         self.latencies.sort_unstable();
         let last = self.latencies.len().saturating_sub(1);
@@ -253,9 +254,9 @@ impl Seen {
     }
 }
 
-/// Seconds to the next of records that come at random, at this rate.
+/// A random pause in seconds until the next record, for this average rate.
 fn pause(rate: f64) -> f64 {
-    // Each has keys of its own, so this is a number by chance.
+    // Each `RandomState` has different keys, so this is a random number.
     let chance = u32::try_from(RandomState::new().hash_one(()) >> 32).unwrap_or_default();
     -((f64::from(chance) + 1.0) / (f64::from(u32::MAX) + 1.0)).ln() / rate
 }

@@ -1,19 +1,21 @@
-//! What reading costs in memory: the bound, a page while it is parsed, an unsettled delivery.
+//! The memory that reading needs: the bound, a page during parsing, an unsettled delivery.
 //!
 //! ```sh
 //! cargo bench --bench memory                          # all three
 //! cargo bench --bench memory -- --only bound          # one of them
 //! ```
 //!
-//! Each part runs in a process of its own, against a canned Kinesis in another one:
+//! Each part runs in a separate process, against a canned Kinesis in another process:
 //!
-//! - **bound**: 1,000 shards whose pages are as large as there are, and a consumer that stands still, then takes some hundred
-//!   pages, then stands still again: the bytes that [`stats`](Subscription::stats) says are held, beside the memory of the process;
-//! - **page**: one shard, one page: how much memory it takes to have it parsed, and then to hold it;
+//! - **bound**: 1,000 shards with pages of the maximum size. The consumer stops, then takes some hundred pages, then
+//!   stops again. The bench compares the held bytes that [`stats`](Subscription::stats) reports with the memory of the
+//!   process.
+//! - **page**: one shard, one page: how much memory parsing it and then holding it takes.
 //! - **delivery**: one shard, 10,000 unsettled deliveries of small records.
 //!
-//! How to read it: heap is what was asked of the allocator, counted exactly; the memory of the process is what the system
-//! says (Linux only). The allocator may keep what was freed, so the latter does not come down all the way.
+//! How to read it: heap is the memory requested from the allocator, counted exactly. The memory of the process is the
+//! value that the system reports (Linux only). The allocator may keep freed memory, so the process does not shrink all
+//! the way.
 
 use std::{
     env, fs,
@@ -38,7 +40,7 @@ type Result<T, E = Failure> = std::result::Result<T, E>;
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// A record, and how many of them make the largest page.
+/// The size of a record, and how many of them make the largest page.
 const LARGE_RECORD: usize = 64 << 10;
 const OF_A_PAGE: usize = 160;
 
@@ -50,16 +52,16 @@ struct Options {
     /// The shards of the bound
     #[arg(long, default_value_t = 1000)]
     shards: usize,
-    /// How long the consumer stands still, in seconds
+    /// How long the consumer stops, in seconds
     #[arg(long, default_value_t = 20)]
     still: u64,
-    /// How many pages it takes then
+    /// How many pages it takes after that
     #[arg(long, default_value_t = 300)]
     pages: usize,
     /// How many deliveries are unsettled at once
     #[arg(long, default_value_t = 10_000)]
     deliveries: usize,
-    /// Given by `cargo bench`. Without it, a small run shows that the bench still works.
+    /// `cargo bench` passes this. Without it, a small run only checks that the bench works.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -86,14 +88,14 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Runs a part in a process of its own.
+/// Runs a part in a separate process.
 fn spawn(part: Part) -> Result<()> {
     let name = format!("{part:?}").to_lowercase();
     let status = Command::new(env::current_exe()?).args(env::args().skip(1)).args(["--only", &name]).status()?;
     if status.success() { Ok(()) } else { Err(format!("{name}: {status}").into()) }
 }
 
-/// The endpoint and a subscription to it.
+/// The endpoint, and a subscription to its stream.
 async fn subscribed(
     canned: Canned,
     set: impl FnOnce(KinesisStream) -> KinesisStream,
@@ -120,7 +122,7 @@ async fn bound(options: &Options) -> Result<()> {
     watch.print(&format!("nothing taken for {} s", options.still));
     let watch = Watch::start(Some(stats.clone()));
     for _ in 0..options.pages * OF_A_PAGE {
-        subscription.next().await.ok_or("the stream goes on")??.ack();
+        subscription.next().await.ok_or("the stream has ended")??.ack();
     }
     watch.print(&format!("{} pages taken", options.pages));
     let watch = Watch::start(Some(stats.clone()));
@@ -131,14 +133,14 @@ async fn bound(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One shard can have one page ahead, so there is one read.
+/// A shard reads one page ahead, so there is one read.
 async fn page() -> Result<()> {
     println!("\na page of 10 MiB; MiB now and at most:");
     println!("                                        held, stats()        process           heap");
     let canned = Canned { records_per_page: OF_A_PAGE, record_bytes: LARGE_RECORD, ..Canned::default() };
-    // Opens a connection, and has the client and everything else in memory that comes with the first page.
+    // Opens a connection, and loads the client and everything else that the first page needs.
     let (process, mut subscription) = subscribed(Canned { record_bytes: 1, ..canned }, |stream| stream).await?;
-    subscription.next().await.ok_or("the stream goes on")??.ack();
+    subscription.next().await.ok_or("the stream has ended")??.ack();
     subscription.close().await;
     drop(process);
     let watch = Watch::start(None);
@@ -157,21 +159,21 @@ async fn delivery(options: &Options) -> Result<()> {
     println!("\n{count} records of 100 B and a key of 10 B in one shard; bytes of heap for each, beyond these:");
     let row = |what: &str, bytes: f64| println!("{what:40}{bytes:8.0}");
     row("unsettled, deliveries kept", unsettled(count, Keep::All).await?);
-    row("given back, waiting to come again", unsettled(count, Keep::GivenBack).await?);
-    row("settled behind one that is not", unsettled(count, Keep::First).await?);
+    row("nacked, waiting for redelivery", unsettled(count, Keep::Nacked).await?);
+    row("settled behind an open one", unsettled(count, Keep::First).await?);
     println!("A Delivery itself has {} B, an Acker {} B.", size_of::<Delivery>(), size_of::<Acker>());
     Ok(())
 }
 
-/// What the consumer does with its deliveries.
+/// How the consumer treats its deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keep {
     All,
-    GivenBack,
+    Nacked,
     First,
 }
 
-/// The bytes of heap that each of so many deliveries takes.
+/// The bytes of heap per delivery, for `count` deliveries.
 async fn unsettled(count: usize, keep: Keep) -> Result<f64> {
     let canned = Canned { record_bytes: 100, ..Canned::default() };
     let never = Duration::from_hours(24);
@@ -180,17 +182,17 @@ async fn unsettled(count: usize, keep: Keep) -> Result<f64> {
     let (_process, mut subscription) = subscribed(canned, set).await?;
     let mut kept = Vec::with_capacity(count);
     for _ in 0..canned.records_per_page {
-        subscription.next().await.ok_or("the stream goes on")??.ack();
+        subscription.next().await.ok_or("the stream has ended")??.ack();
     }
-    // Before and after there are one page that was handed out just now, and one that was read ahead.
+    // Before and after, memory holds one page just delivered, and one page read ahead.
     let settle = || sleep(Duration::from_millis(500));
     settle().await;
     let before = HEAP.current_usage();
     for _ in 0..count {
-        let delivery = timeout(Duration::from_secs(10), subscription.next()).await?.ok_or("the stream goes on")??;
+        let delivery = timeout(Duration::from_secs(10), subscription.next()).await?.ok_or("the stream has ended")??;
         match keep {
             Keep::All => kept.push(delivery),
-            Keep::GivenBack => delivery.nack(),
+            Keep::Nacked => delivery.nack(),
             Keep::First if kept.is_empty() => kept.push(delivery),
             Keep::First => delivery.ack(),
         }
@@ -203,7 +205,7 @@ async fn unsettled(count: usize, keep: Keep) -> Result<f64> {
     Ok(f64::from(u32::try_from(grown)?) / f64::from(u32::try_from(count)?) - data)
 }
 
-/// Looks at the gauge and the memory until it prints them.
+/// Samples the gauge and the memory until it prints them.
 struct Watch {
     stats: Option<StatsHandle>,
     most_held: Arc<AtomicUsize>,
@@ -213,7 +215,7 @@ struct Watch {
 impl Watch {
     fn start(stats: Option<StatsHandle>) -> Self {
         HEAP.reset_peak_usage();
-        // Sets the peak of the process back, where the system can do that.
+        // Resets the peak of the process, if the system supports it.
         drop(fs::write("/proc/self/clear_refs", "5"));
         let most_held = Arc::new(AtomicUsize::new(0));
         let looking = stats.clone().map(|stats| tokio::spawn(look(stats, Arc::clone(&most_held))));
@@ -237,7 +239,7 @@ async fn look(stats: StatsHandle, most_held: Arc<AtomicUsize>) {
     }
 }
 
-/// What the system says of the memory of this process under this name, in bytes.
+/// The memory of this process that the system reports under this name, in bytes.
 fn status(name: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();

@@ -1,16 +1,16 @@
-//! What the parts of the library cost in CPU time, each beside what it is compared with.
+//! The CPU time of the parts of the library, each compared with a baseline.
 //!
 //! ```sh
 //! cargo bench --bench parts                # all, and the table
 //! cargo bench --bench parts -- settling    # one group
-//! cargo test --bench parts                 # each piece of work once, to see that it still works
+//! cargo test --bench parts                 # each piece of work once, to check that it works
 //! ```
 //!
 //! The pieces of work are those that `instructions` counts, in `work/`: in one thread, on a Kinesis in this process
-//! without sockets, under a paused clock. So nothing is measured but the library and the SDK.
+//! without sockets, under a paused clock. So the bench measures only the library and the SDK.
 //!
-//! Each group begins with what the others of it are compared with, and the table at the end has the ratios. What criterion
-//! measured in an earlier run stands in for what this one leaves out.
+//! The first bench of each group is its baseline, and the table at the end has the ratios. For benches that this run
+//! skips, the table uses the results of an earlier run.
 
 use std::{
     cell::RefCell,
@@ -29,20 +29,20 @@ use self::{
         envelope::{self, Outbound},
         keys,
         reading::{Bare, Idle, Reading, bare_idle, kinesis},
-        settling::{self, Hands, IN_FLIGHT, InBatches, Order},
+        settling::{self, IN_FLIGHT, OneShard, OneShardInBatches, Order},
     },
 };
 
 mod ratios;
 mod work;
 
-/// How many records are read in an iteration.
+/// How many records an iteration reads.
 const READ: usize = 4_000;
 
-/// How many shards have nothing, for a second.
+/// How many idle shards an iteration polls for a second.
 const IDLE: usize = 100;
 
-/// A group: its name, of how many records or shards an iteration is, and its benches.
+/// A group: its name, the number of records or shards per iteration, and its benches.
 type Part = (&'static str, usize, fn(&mut Group));
 
 fn main() -> io::Result<()> {
@@ -75,7 +75,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Where criterion leaves what it measures: `target/criterion`. This program is `target/<profile>/deps/<name>`.
+/// The results of criterion: `target/criterion`. This program is `target/<profile>/deps/<name>`.
 fn results() -> io::Result<PathBuf> {
     let program = env::current_exe()?;
     let target = program.ancestors().nth(3).ok_or(ErrorKind::NotFound)?;
@@ -98,7 +98,7 @@ fn paced(group: &mut Group) {
     group.bench("ack", |bencher| bencher.iter(|| reader.read(READ)));
 }
 
-/// Ten shards that have records, alone and among a thousand.
+/// Ten busy shards, alone and among a thousand.
 fn merging(group: &mut Group) {
     for (name, shards) in [("10-of-10", 10), ("10-of-1000", 1_000)] {
         let mut reader = Reading::new(kinesis(shards, 100, 100).busy(10));
@@ -135,32 +135,38 @@ fn headers_out(group: &mut Group) {
 
 /// Settling 10,000 records that are in flight.
 fn settling(group: &mut Group) {
-    let ack = |_: &Hands, held| settling::ack(held);
-    of_hands(group, "ack", Hands::default(), Order::Delivered, ack);
-    of_hands(group, "ack-reversed", Hands::default(), Order::Reversed, ack);
-    of_hands(group, "ack-shuffled", Hands::default(), Order::Shuffled, ack);
-    of_hands(group, "commit", Hands::default(), Order::Delivered, Hands::commit_each);
-    of_hands(group, "commit-64-at-once", Hands::default(), Order::Delivered, Hands::commit_at_once);
-    of_hands(group, "commit-all-of-500", Hands::default(), Order::Delivered, Hands::commit_all);
+    let ack = |_: &OneShard, held| settling::ack(held);
+    on_deliveries(group, "ack", OneShard::default(), Order::Delivered, ack);
+    on_deliveries(group, "ack-reversed", OneShard::default(), Order::Reversed, ack);
+    on_deliveries(group, "ack-shuffled", OneShard::default(), Order::Shuffled, ack);
+    on_deliveries(group, "commit", OneShard::default(), Order::Delivered, OneShard::commit_each);
+    on_deliveries(group, "commit-64-at-once", OneShard::default(), Order::Delivered, OneShard::commit_at_once);
+    on_deliveries(group, "commit-all-of-500", OneShard::default(), Order::Delivered, OneShard::commit_all);
     group.bench("batch-of-500", |bencher| {
-        let hands = RefCell::new(InBatches::default());
-        let fill = || hands.borrow_mut().fill();
-        bencher.iter_batched(fill, |held| hands.borrow().commit(held), BatchSize::PerIteration);
+        let shard = RefCell::new(OneShardInBatches::default());
+        let fill = || shard.borrow_mut().fill();
+        bencher.iter_batched(fill, |held| shard.borrow().commit(held), BatchSize::PerIteration);
     });
 }
 
 /// Working on 32 records at a time.
 fn by_key(group: &mut Group) {
-    of_hands(group, "unordered", keys::hands(1_000), Order::Delivered, keys::unordered);
-    of_hands(group, "1000-keys", keys::hands(1_000), Order::Delivered, keys::by_key);
-    of_hands(group, "one-key", keys::hands(1), Order::Delivered, keys::by_key);
+    on_deliveries(group, "unordered", keys::one_shard(1_000), Order::Delivered, keys::unordered);
+    on_deliveries(group, "1000-keys", keys::one_shard(1_000), Order::Delivered, keys::by_key);
+    on_deliveries(group, "one-key", keys::one_shard(1), Order::Delivered, keys::by_key);
 }
 
-/// Measures what is done with all that is in flight.
-fn of_hands(group: &mut Group, name: &'static str, hands: Hands, order: Order, work: impl Fn(&Hands, Vec<Delivery>)) {
-    let hands = RefCell::new(hands);
+/// Measures work on all deliveries in flight.
+fn on_deliveries(
+    group: &mut Group,
+    name: &'static str,
+    shard: OneShard,
+    order: Order,
+    work: impl Fn(&OneShard, Vec<Delivery>),
+) {
+    let shard = RefCell::new(shard);
     group.bench(name, |bencher| {
-        let fill = || hands.borrow_mut().fill(order);
-        bencher.iter_batched(fill, |held| work(&hands.borrow(), held), BatchSize::PerIteration);
+        let fill = || shard.borrow_mut().fill(order);
+        bencher.iter_batched(fill, |held| work(&shard.borrow(), held), BatchSize::PerIteration);
     });
 }

@@ -1,20 +1,20 @@
-//! What publishing costs: this library beside a bare loop over the SDK that batches by hand, in one run, the same records.
+//! The cost of publishing: this library and a bare loop over the SDK that batches by hand put the same records.
 //!
 //! ```sh
 //! cargo bench --bench publish                                                 # the table
 //! cargo bench --bench publish -- --only sink --record-bytes 100 --rounds 30   # one row, for a profiler
 //! ```
 //!
-//! A canned Kinesis answers from another process, as fast as it can count. A round puts all records in each way, one way
-//! after the other:
+//! A canned Kinesis answers from another process, as fast as it can count. A round puts all records in each of four
+//! ways:
 //!
-//! - **bare**: the SDK's PutRecords with 500 records a call, eight calls at a time, retries off, and nothing else: no order
-//!   within a key, no second attempt, no result for each record;
-//! - **sink**: `forward` into a sink, its settings at their defaults, ten thousand keys by turns;
+//! - **bare**: the SDK's PutRecords with 500 records a call, eight calls at a time, retries off. It keeps no order
+//!   within a key, makes no second attempt, and has no result per record;
+//! - **sink**: `forward` into a sink with default settings, with ten thousand keys in turn;
 //! - **relaxed**: the same, with the order relaxed;
-//! - **each**: [`PublishSink::publish`] for every record, ten thousand of them waiting for their answers at a time.
+//! - **each**: [`PublishSink::publish`] for every record, with ten thousand calls in flight.
 //!
-//! CPU time, user's and system's, is that of this process alone. It is read as the table of `read`.
+//! CPU time (user plus system) is that of this process alone. Read the table like that of `read`.
 
 use std::{io, iter};
 
@@ -29,31 +29,31 @@ use self::cost::{Cost, Result, STREAM, clients, print_table};
 
 mod cost;
 
-/// What the sink does by default, done by hand.
+/// The defaults of the sink, for the bare loop.
 const RECORDS_A_CALL: usize = 500;
 const CALLS: usize = 8;
 
-/// Enough that no record waits for another of its key.
+/// Enough keys that no record waits for another of its key.
 const KEYS: usize = 10_000;
 
 #[derive(Clone, Parser)]
 struct Options {
-    /// How often all is put in each way. One round more goes before them, to warm up.
+    /// How many rounds to measure. One more round runs before them, to warm up.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// The sizes of a record to put.
     #[arg(long, num_args = 1.., default_values_t = [100, 1024])]
     record_bytes: Vec<usize>,
-    /// How many records are put in a round.
+    /// How many records each round puts.
     #[arg(long, default_value_t = 200_000)]
     records: u32,
     /// The threads of the runtime.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Puts in this way alone.
+    /// Puts only in this way.
     #[arg(long)]
     only: Option<Way>,
-    /// Given by `cargo bench`. Without it, one small round shows that the bench still works.
+    /// `cargo bench` passes this. Without it, one small round only checks that the bench works.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -80,16 +80,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Puts records of one size in every way, in turns, and prints what it cost.
+/// Puts records of one size in every way, in turns, and prints the costs.
 async fn compare(options: &Options, record_bytes: usize) -> Result<()> {
     let &Options { records, rounds, .. } = options;
-    let ground = Ground::start(records, record_bytes).await?;
+    let setup = Setup::start(records, record_bytes).await?;
     let all = || vec![Way::Bare, Way::Sink, Way::Relaxed, Way::Each];
     let ways = options.only.map_or_else(all, |only| vec![only]);
     let mut costs = vec![Vec::new(); ways.len()];
     for round in 0..=rounds {
         for (way, costs) in iter::zip(&ways, &mut costs) {
-            let cost = ground.measure(*way).await?;
+            let cost = setup.measure(*way).await?;
             if round > 0 {
                 costs.push(cost);
             }
@@ -100,8 +100,8 @@ async fn compare(options: &Options, record_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The endpoint, a client of either kind, and what is put.
-struct Ground {
+/// The endpoint, both clients, and the records.
+struct Setup {
     records: u32,
     payload: Bytes,
     keys: Vec<String>,
@@ -110,7 +110,7 @@ struct Ground {
     _process: Process,
 }
 
-impl Ground {
+impl Setup {
     async fn start(records: u32, record_bytes: usize) -> Result<Self> {
         let process = Canned::default().spawn()?;
         let (client, broker) = clients(process.endpoint()).await?;
@@ -146,7 +146,7 @@ impl Ground {
         if put == u64::from(self.records) {
             Ok(cost)
         } else {
-            Err(io::Error::other(format!("{} records are there, {way:?} put {put}", self.records)).into())
+            Err(io::Error::other(format!("there are {} records, but {way:?} put {put}", self.records)).into())
         }
     }
 

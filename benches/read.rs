@@ -1,4 +1,4 @@
-//! What reading costs: this library beside a bare loop over the SDK, in one run, on the same pages.
+//! The cost of reading: this library and a bare loop over the SDK read the same pages in one run.
 //!
 //! ```sh
 //! cargo bench --bench read                                                                # the tables
@@ -6,26 +6,27 @@
 //! ```
 //!
 //! A canned Kinesis answers from another process, as fast as bytes can be copied. A round reads all of its shards to
-//! their ends in each way, one way after the other:
+//! their ends in each of four ways:
 //!
-//! - **bare**: a task for each shard that calls GetRecords with the iterator of the answer before, retries off;
+//! - **bare**: a task for each shard that calls GetRecords with the iterator of the previous response, retries off;
 //! - **ack**: a subscription whose consumer, one task, calls [`Delivery::ack`] on every record;
 //! - **commit**: the same with [`Delivery::commit`], 64 at a time, on a store in memory;
-//! - **batches**: the same with [`batches`](Subscription::batches) of a page each, committed as one, one after the other.
+//! - **batches**: the same with [`batches`](Subscription::batches) of a page each, with one commit per batch.
 //!
-//! Each looks at every byte of every record. Nothing paces the reads. CPU time, user's and system's, is that of this
-//! process alone.
+//! Each looks at every byte of every record. Reads are not paced. CPU time (user plus system) is that of this process
+//! alone.
 //!
-//! A page holds 1,000 records, but no more than 2 MiB, which is what Kinesis gives of a shard in a second: 32 records of
-//! 64 KiB. It is the same at each number of shards, and so is the number of pages in all, up to rounding.
+//! A page holds 1,000 records, but no more than 2 MiB, which is what Kinesis returns from a shard per second: 32
+//! records of 64 KiB. Page size and total number of pages (up to rounding) do not depend on the number of shards.
 //!
-//! How to read it: the columns are the least CPU time per record of all rounds, the median, the most records per second,
-//! the median, and both as a multiple of the bare loop's: best by best, and the median of the rounds. Other work on the
-//! machine only ever adds, so the least is nearest to the truth; where the two ratios differ much, the machine was too busy
-//! to tell. Records per second also tell how fast the endpoint is, which needs a core of its own; CPU time does not.
+//! How to read it: the columns are the lowest CPU time per record of all rounds, the median, the highest number of
+//! records per second, the median, and both as a multiple of the bare loop: best by best, and the median of the rounds.
+//! Other work on the machine only adds CPU time, so the lowest value is the most accurate. If the two ratios differ
+//! much, the machine was too busy. Records per second also depend on the endpoint, which needs a core for itself; CPU
+//! time does not.
 //!
-//! It is no criterion bench, because criterion measures one thing after another by the wall clock, and what is asked
-//! here is the CPU time of whole runs, taken in turns.
+//! This is not a criterion bench: criterion measures one function after another by the wall clock. This bench needs the
+//! CPU time of whole runs that take turns.
 
 use std::{io, iter, process};
 
@@ -48,7 +49,7 @@ const COMMITS: usize = 64;
 
 #[derive(Clone, Parser)]
 struct Options {
-    /// How often each way reads everything. One round more goes before them, to warm up.
+    /// How many rounds to measure. One more round runs before them, to warm up.
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// The sizes of a record to read.
@@ -57,19 +58,19 @@ struct Options {
     /// The numbers of shards to read.
     #[arg(long, num_args = 1.., default_values_t = [1, 4, 64])]
     shards: Vec<usize>,
-    /// How many pages all shards have together; each has one at least.
+    /// How many pages all shards have together. Each has at least one.
     #[arg(long, default_value_t = 192)]
     pages: usize,
     /// The threads of the runtime.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Reads in these ways alone. The first one stands for the bare loop in the ratios.
+    /// Reads only in these ways. The first one is the baseline of the ratios.
     #[arg(long, num_args = 1..)]
     only: Vec<Way>,
-    /// Once warm, tells the number of this process and waits for a line, so that a profiler can be attached to it.
+    /// After the warm-up, prints the id of this process and waits for a line, so that a profiler can attach.
     #[arg(long)]
     wait: bool,
-    /// Given by `cargo bench`. Without it, one small round shows that the bench still works.
+    /// `cargo bench` passes this. Without it, one small round only checks that the bench works.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -101,18 +102,18 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Reads these records in every way, in turns, and prints what it cost.
+/// Reads these records in every way, in turns, and prints the costs.
 async fn compare(options: &Options, canned: Canned) -> Result<()> {
-    let ground = Ground::start(canned).await?;
+    let setup = Setup::start(canned).await?;
     let ways = &options.only;
     let mut costs = vec![Vec::new(); ways.len()];
     for round in 0..=options.rounds {
         if options.wait && round == 1 {
-            println!("process {} is warm; a line lets it go on", process::id());
+            println!("process {} is warm; enter a line to continue", process::id());
             io::stdin().read_line(&mut String::new())?;
         }
         for (way, costs) in iter::zip(ways, &mut costs) {
-            let cost = ground.measure(*way).await?;
+            let cost = setup.measure(*way).await?;
             if round > 0 {
                 costs.push(cost);
             }
@@ -123,15 +124,15 @@ async fn compare(options: &Options, canned: Canned) -> Result<()> {
     Ok(())
 }
 
-/// The endpoint, and a client of either kind, with its connections open after the first round.
-struct Ground {
+/// The endpoint and both clients. Their connections are open after the first round.
+struct Setup {
     canned: Canned,
     client: Client,
     broker: ConnectedKinesisBroker,
     _process: Process,
 }
 
-impl Ground {
+impl Setup {
     async fn start(canned: Canned) -> Result<Self> {
         let process = canned.spawn()?;
         let (client, broker) = clients(process.endpoint()).await?;
@@ -156,7 +157,7 @@ impl Ground {
         if read == all {
             Ok(cost)
         } else {
-            Err(io::Error::other(format!("{all} records are there, {way:?} read {read}")).into())
+            Err(io::Error::other(format!("there are {all} records, but {way:?} read {read}")).into())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What many shards cost before any record comes: how long `subscribe` takes, and what waiting costs afterwards.
+//! The cost of many idle shards: how long `subscribe` takes, and the CPU time of waiting afterwards.
 //!
 //! ```sh
 //! cargo bench --bench scale
@@ -7,15 +7,15 @@
 //!
 //! A canned Kinesis answers from another process: its shards are open and empty.
 //!
-//! - **subscribe**: until it returns, with all leases taken and the first iterator of each shard fetched, by a service
-//!   that takes so many milliseconds for each answer. The leases are in memory, and shards that are open are read at the
-//!   longest poll interval. What the service was asked is counted there.
-//! - **idle**: the CPU time of this process while every shard is read once in each poll interval and nothing is found. The
-//!   bare loop is a task for each shard that calls GetRecords with the iterator of the answer before, retries off, and
-//!   sleeps for the poll interval. A round is one window of each, one after the other.
+//! - **subscribe**: the time until it returns, with all leases taken and the first iterator of each shard fetched. The
+//!   service takes the given milliseconds for each response. The leases are in memory, and open shards are read at the
+//!   longest poll interval. The service counts the calls.
+//! - **idle**: the CPU time of this process while it reads every shard once per poll interval and finds no records. The
+//!   bare loop is a task for each shard that calls GetRecords with the iterator of the previous response, retries off,
+//!   and sleeps for the poll interval. A round is one window of each way, one after the other.
 //!
-//! How to read it: other work on the machine only ever adds, so the least of the rounds is nearest to the truth. The
-//! ratio is that of the CPU time of one read, least by least, and the median of the rounds.
+//! How to read it: other work on the machine only adds time, so the lowest value of the rounds is the most accurate.
+//! The ratio compares the CPU time of one read: lowest by lowest, and the median of the rounds.
 
 use std::{iter, time::Duration};
 
@@ -32,23 +32,23 @@ use tokio::{
 
 use self::cost::{Figures, Result, STREAM, clients, cpu_time};
 
-#[expect(dead_code, reason = "the table of records is that of the other benches")]
+#[expect(dead_code, reason = "only the other benches print the table of records")]
 mod cost;
 
 /// Iterators that the bare loop fetches at the same time.
 const CALLS_AT_ONCE: usize = 64;
 
-/// After its start, before a window: what was begun together has spread by then.
+/// The pause between the start and a window, so that the reads spread out.
 const SETTLING: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Parser)]
 struct Options {
     #[arg(long, default_value_t = 1000)]
     shards: usize,
-    /// How often each is measured.
+    /// How many rounds to measure.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Milliseconds that the service takes for each answer while subscriptions begin.
+    /// Milliseconds that the service takes for each response while subscriptions start.
     #[arg(long, num_args = 1.., default_values_t = [0, 10, 50])]
     latency_millis: Vec<u64>,
     /// The poll intervals of idle shards.
@@ -60,10 +60,10 @@ struct Options {
     /// The threads of the runtime.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Waits in this way alone, without subscribing first.
+    /// Measures only waiting in this way, without subscribing first.
     #[arg(long)]
     only: Option<Way>,
-    /// Given by `cargo bench`. Without it, one small round shows that the bench still works.
+    /// `cargo bench` passes this. Without it, one small round only checks that the bench works.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -102,15 +102,15 @@ fn main() -> Result<()> {
     })
 }
 
-/// The endpoint, and a client of either kind.
-struct Ground {
+/// The endpoint and both clients.
+struct Setup {
     shards: usize,
     process: Process,
     client: Client,
     broker: ConnectedKinesisBroker,
 }
 
-impl Ground {
+impl Setup {
     async fn start(shards: usize, latency: Duration) -> Result<Self> {
         let empty = Canned { shards, records_per_page: 0, record_bytes: 0, latency, ..Canned::default() };
         let process = empty.spawn()?;
@@ -136,7 +136,7 @@ impl Ground {
     }
 }
 
-/// What a subscription's start took.
+/// The cost of starting a subscription.
 struct Start {
     wall: Duration,
     cpu: Duration,
@@ -144,17 +144,17 @@ struct Start {
     after: Tally,
 }
 
-/// Subscribes in every round, and prints what that took.
+/// Subscribes in every round, and prints the costs.
 async fn start_all(options: &Options, latency: Duration) -> Result<()> {
-    let mut ground = Ground::start(options.shards, latency).await?;
+    let mut setup = Setup::start(options.shards, latency).await?;
     let poll = Duration::from_millis(options.poll_millis.iter().copied().max().unwrap_or(1000));
     let mut starts = Vec::new();
     for _ in 0..options.rounds {
-        let before = ground.process.tally()?;
+        let before = setup.process.tally()?;
         let (began, spent) = (Instant::now(), cpu_time()?);
-        let subscription = ground.broker.subscribe(KinesisStream::new(STREAM).poll_interval(poll)).await?;
+        let subscription = setup.broker.subscribe(KinesisStream::new(STREAM).poll_interval(poll)).await?;
         let (wall, cpu) = (began.elapsed(), cpu_time()?.saturating_sub(spent));
-        starts.push(Start { wall, cpu, before, after: ground.process.tally()? });
+        starts.push(Start { wall, cpu, before, after: setup.process.tally()? });
         subscription.close().await;
     }
     let wall = Figures::lowest(starts.iter().map(|start| millis(start.wall)));
@@ -174,7 +174,7 @@ async fn start_all(options: &Options, latency: Duration) -> Result<()> {
     Ok(())
 }
 
-/// A stretch of time in which nothing came.
+/// A period without records.
 #[derive(Clone, Copy)]
 struct Window {
     wall: Duration,
@@ -205,15 +205,15 @@ impl Window {
     }
 }
 
-/// Waits in either way, in turns, and prints what it cost.
+/// Waits in both ways, in turns, and prints the costs.
 async fn wait(options: &Options, poll: Duration) -> Result<()> {
-    let mut ground = Ground::start(options.shards, Duration::ZERO).await?;
+    let mut setup = Setup::start(options.shards, Duration::ZERO).await?;
     let length = Duration::from_secs(options.seconds);
     let ways = options.only.map_or_else(|| vec![Way::Bare, Way::Library], |only| vec![only]);
     let mut windows = vec![Vec::new(); ways.len()];
     for _ in 0..options.rounds {
         for (way, windows) in iter::zip(&ways, &mut windows) {
-            windows.push(ground.wait(*way, poll, length).await?);
+            windows.push(setup.wait(*way, poll, length).await?);
         }
     }
     for (way, measured) in iter::zip(&ways, &windows) {
@@ -223,13 +223,13 @@ async fn wait(options: &Options, poll: Duration) -> Result<()> {
 }
 
 /// A task for each shard, once all have their iterators.
-async fn read_all(ground: &Ground, poll: Duration) -> Result<JoinSet<()>> {
-    let places = (0..ground.shards).map(|shard| {
-        let place = ground.client.get_shard_iterator().stream_name(STREAM).shard_id(format!("shardId-{shard:012}"));
+async fn read_all(setup: &Setup, poll: Duration) -> Result<JoinSet<()>> {
+    let places = (0..setup.shards).map(|shard| {
+        let place = setup.client.get_shard_iterator().stream_name(STREAM).shard_id(format!("shardId-{shard:012}"));
         place.shard_iterator_type(ShardIteratorType::Latest).send()
     });
     let opened: Vec<_> = stream::iter(places).buffer_unordered(CALLS_AT_ONCE).try_collect().await?;
-    Ok(opened.into_iter().map(|opened| read_shard(ground.client.clone(), opened.shard_iterator, poll)).collect())
+    Ok(opened.into_iter().map(|opened| read_shard(setup.client.clone(), opened.shard_iterator, poll)).collect())
 }
 
 async fn read_shard(client: Client, mut next: Option<String>, poll: Duration) {

@@ -1,4 +1,4 @@
-//! What may go to other tasks and threads: every public type, stream and future, told by the compiler.
+//! Every public type, stream and future can move to other tasks and threads. The compiler checks it.
 
 use std::{error::Error, fmt::Debug, pin::Pin, sync::Arc};
 
@@ -19,19 +19,19 @@ fn error<T: Error + Send + Sync + Unpin + 'static>() {}
 fn sink<T: Sink<I> + Send + Sync + Unpin + Debug + 'static, I>() {}
 fn stream<T: Stream + Send + Unpin + Debug + 'static>() {}
 
-/// A future that may be spawned.
+/// A future that can be spawned.
 fn spawned<F: Future + Send + 'static>(make: impl FnOnce() -> F) {
     drop(make);
 }
 
-/// A future that borrows and may cross threads.
+/// A future that borrows and can move between threads.
 fn sent<F: Future + Send>(make: impl FnOnce() -> F) {
     drop(make);
 }
 
 // X3
 #[test]
-fn every_type_may_go_to_another_thread() {
+fn every_public_type_can_move_to_another_thread() {
     cloned::<KinesisBroker>();
     value::<ConnectedKinesisBroker>();
     cloned::<Publisher>();
@@ -56,7 +56,7 @@ fn every_type_may_go_to_another_thread() {
 
 // X3
 #[test]
-fn every_error_is_one() {
+fn every_error_type_implements_error() {
     error::<KinesisError>();
     error::<ServiceFailure>();
     error::<StoreError>();
@@ -65,7 +65,7 @@ fn every_error_is_one() {
 }
 
 #[test]
-fn every_stream_may_be_polled_on_another_thread() {
+fn every_stream_can_be_polled_on_another_thread() {
     stream::<Subscription>();
     stream::<Tolerant>();
     stream::<Batches>();
@@ -74,17 +74,17 @@ fn every_stream_may_be_polled_on_another_thread() {
     value::<Batches>();
 }
 
-/// A stream that may be polled on another thread and in place, whatever its futures are.
+/// A stream that is `Send` and `Unpin`, whatever its futures are.
 fn unpinned<T: FusedStream + Send + Unpin + 'static>(make: impl FnOnce() -> T) {
     drop(make);
 }
 
 // X3
 #[test]
-fn parallel_work_may_go_to_another_thread_if_the_futures_may() {
+fn parallel_adapters_can_move_to_another_thread_if_their_futures_can() {
     type Pinned = Pin<Box<dyn Future<Output = Result<(), KinesisError>> + Send>>;
     stream::<BufferBy<Tolerant, Bytes, fn(Delivery) -> Pinned, Pinned>>();
-    // Neither the future of an async closure nor a stream of futures can be moved once it was polled.
+    // The futures of async closures are not `Unpin`, but the adapters over them are.
     unpinned(|| given::<Tolerant>().buffer_by_key(32, async |delivery| delivery.commit().await));
     unpinned(|| given::<Subscription>().buffer_by_shard(32, async |delivery| delivery.commit().await));
     let decoded = || given::<Tolerant>().and_then(async |delivery| Ok(delivery.map(|bytes| bytes.len())));
@@ -92,17 +92,17 @@ fn parallel_work_may_go_to_another_thread_if_the_futures_may() {
 }
 
 fn given<T>() -> T {
-    unreachable!("what is asked of the compiler is not made")
+    unreachable!("only the compiler looks at this value")
 }
 
 #[test]
-fn a_sink_may_be_polled_on_another_thread() {
+fn a_sink_can_be_polled_on_another_thread() {
     sink::<PublishSink, Outgoing>();
     sink::<PublishSink, (Outgoing, Acker)>();
 }
 
 #[test]
-fn every_future_may_be_polled_on_another_thread() {
+fn every_future_can_be_polled_on_another_thread() {
     spawned(|| given::<KinesisBroker>().connect());
     spawned(|| given::<ConnectedKinesisBroker>().shutdown());
     spawned(|| given::<Subscription>().close());

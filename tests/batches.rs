@@ -1,6 +1,6 @@
-//! Batches on a whole Kinesis: what is asked for on the wire, and what a restart finds.
+//! Batches end to end: the limits that reads ask for, and the records that a restart finds.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,36 +9,40 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt};
 use kinesis_stream::{Batch, Batches, Checkpoint, Commit, MemoryLeaseStore};
-use kinesis_stream_support::{Emulator, Ground, Op, unique};
+use kinesis_stream_support::{Emulator, Harness, Op, unique};
 use tokio::time::{Duration, timeout};
 
 mod wire;
 
 use self::wire::{PATIENCE, eventually, quick, reading, records, rows, seal, text, texts, up_to_seals};
 
-async fn stream(ground: &Ground, name: &str, shards: u32, records: usize) -> String {
+async fn stream(harness: &Harness, name: &str, shards: u32, records: usize) -> String {
     let stream = unique(name);
-    ground.create_stream(&stream, shards).await;
-    ground.put_all(&stream, (0..records).map(|i| (format!("key {i}"), i.to_string()))).await;
+    harness.create_stream(&stream, shards).await;
+    harness.put_all(&stream, (0..records).map(|i| (format!("key {i}"), i.to_string()))).await;
     stream
 }
 
 async fn next(batches: &mut Batches) -> Batch {
-    timeout(PATIENCE, batches.next()).await.expect("an item comes").expect("the stream goes on").unwrap()
+    timeout(PATIENCE, batches.next())
+        .await
+        .expect("an item arrives in time")
+        .expect("the stream has not ended")
+        .unwrap()
 }
 
-/// Waits until nobody holds a lease.
+/// Waits until every lease is free.
 async fn freed(store: &MemoryLeaseStore, stream: &str) {
     eventually("leases are free", async || rows(store, stream).await.values().all(|row| row.owner.is_none())).await;
 }
 
 // A1, A3, R7
 #[tokio::test]
-async fn after_a_restart_exactly_what_no_committed_batch_held_comes() {
-    let ground = Ground::from_env();
-    let stream = &stream(&ground, "batches", 2, 200).await;
+async fn a_restart_reads_exactly_the_records_of_uncommitted_batches() {
+    let harness = Harness::from_env();
+    let stream = &stream(&harness, "batches", 2, 200).await;
     let store = MemoryLeaseStore::new();
-    let mut batches = reading(&ground, &store, quick(stream)).await.tolerant().batches(16).unwrap();
+    let mut batches = reading(&harness, &store, quick(stream)).await.tolerant().batches(16).unwrap();
     let mut said = Vec::new();
     while said.len() < 100 {
         let batch = next(&mut batches).await;
@@ -46,13 +50,13 @@ async fn after_a_restart_exactly_what_no_committed_batch_held_comes() {
         said.extend(texts(&batch));
         assert_eq!(batch.commit().await.unwrap(), Commit::Stored);
     }
-    // Some of the rest is in a batch that is being filled by now.
+    // Some of the remaining records are in a partly filled batch.
     let unseen = timeout(Duration::ZERO, batches.next()).await.ok();
     drop((batches, unseen));
     freed(&store, stream).await;
 
-    let seals = seal(&ground, stream).await;
-    let mut second = reading(&ground, &store, quick(stream)).await;
+    let seals = seal(&harness, stream).await;
+    let mut second = reading(&harness, &store, quick(stream)).await;
     let rest = up_to_seals(&mut second, seals).await;
     assert_eq!(said.len() + rest.len(), 200);
     let numbers: BTreeSet<usize> = said.iter().chain(&rest).map(|text| text.parse().unwrap()).collect();
@@ -61,30 +65,30 @@ async fn after_a_restart_exactly_what_no_committed_batch_held_comes() {
 
 // A1, A3
 #[tokio::test]
-async fn after_a_restart_a_shard_goes_on_at_the_first_record_that_failed() {
-    let ground = Ground::from_env();
-    let stream = &stream(&ground, "failed", 1, 20).await;
+async fn a_restart_resumes_a_shard_at_its_first_failed_record() {
+    let harness = Harness::from_env();
+    let stream = &stream(&harness, "failed", 1, 20).await;
     let store = MemoryLeaseStore::new();
-    let mut batches = reading(&ground, &store, quick(stream)).await.batches(10).unwrap();
+    let mut batches = reading(&harness, &store, quick(stream)).await.batches(10).unwrap();
     let first = next(&mut batches).await;
     assert_eq!(first.len(), 10);
     assert_eq!(first.commit_except(|_, delivery| text(delivery) == "4").await.unwrap(), Commit::Deferred);
     drop(batches);
     freed(&store, stream).await;
 
-    let seals = seal(&ground, stream).await;
-    let mut second = reading(&ground, &store, quick(stream)).await;
+    let seals = seal(&harness, stream).await;
+    let mut second = reading(&harness, &store, quick(stream)).await;
     let rest: Vec<String> = (4..20).map(|i| i.to_string()).collect();
     assert_eq!(up_to_seals(&mut second, seals).await, rest);
 }
 
 // R7, L9
 #[tokio::test]
-async fn a_pipeline_of_batches_by_shard_ends_clean_and_leaves_every_checkpoint_at_the_last_record() {
-    let ground = Ground::from_env();
-    let stream = &stream(&ground, "by-shard", 4, 400).await;
+async fn a_pipeline_of_batches_by_shard_closes_cleanly_with_every_checkpoint_at_the_last_record() {
+    let harness = Harness::from_env();
+    let stream = &stream(&harness, "by-shard", 4, 400).await;
     let store = MemoryLeaseStore::new();
-    let batches = reading(&ground, &store, quick(stream)).await.tolerant().batches_by_shard(25).unwrap();
+    let batches = reading(&harness, &store, quick(stream)).await.tolerant().batches_by_shard(25).unwrap();
     let closer = batches.get_ref().closer();
     let seen = Mutex::new((Vec::new(), BTreeMap::new()));
     let pipeline = batches.try_for_each_concurrent(4, async |batch| {
@@ -104,21 +108,21 @@ async fn a_pipeline_of_batches_by_shard_ends_clean_and_leaves_every_checkpoint_a
         }
         Ok(())
     });
-    timeout(PATIENCE, pipeline).await.expect("it ends").unwrap();
+    timeout(PATIENCE, pipeline).await.expect("the pipeline ends in time").unwrap();
     assert!(closer.close().await.is_clean());
     let checkpoints: BTreeMap<_, _> =
         rows(&store, stream).await.into_iter().map(|(id, row)| (id, row.checkpoint)).collect();
     let (mut all, last) = seen.into_inner().unwrap();
     let expected = last.into_iter().map(|(shard, last)| (shard, Some(Checkpoint::After(last)))).collect();
     assert_eq!((all.len(), checkpoints), (400, expected));
-    // Stable, so it keeps the order within each shard.
+    // A stable sort keeps the order within each shard.
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     assert!(all.is_sorted(), "{all:?}");
 }
 
 // R7
 #[tokio::test]
-async fn reads_on_the_wire_ask_for_a_batch_from_the_next_one_on() {
+async fn reads_ask_for_the_batch_size_once_batches_is_called() {
     const STREAM: &str = "stream";
     let kinesis = Emulator::start();
     kinesis.create_stream(STREAM, 1).await;

@@ -1,7 +1,7 @@
-//! Combinators do what their documentation says: which records come, in which order, and which checkpoint is there
-//! afterwards. Everything that they need comes from the one prelude, except `chunks_timeout` of tokio-stream.
+//! Stream combinators on a subscription: which records they yield, in which order, and which checkpoint they leave. The
+//! prelude provides everything that they need, except `chunks_timeout`, which is tokio-stream's.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{
     cell::RefCell,
@@ -12,7 +12,7 @@ use std::{
 
 use futures::Sink;
 use kinesis_stream::{Checkpoint, MemoryLeaseStore, Tolerant, prelude::*};
-use kinesis_stream_support::{AwsError, Emulator, Ground, Op};
+use kinesis_stream_support::{AwsError, Emulator, Harness, Op};
 use tokio::{
     sync::{Barrier, oneshot},
     time::{Duration, timeout},
@@ -24,7 +24,7 @@ use self::wire::{PATIENCE, eventually, quick, reading, records, rows, seal, text
 
 const STREAM: &str = "stream";
 
-/// A Kinesis whose stream of one shard holds so many records, and the numbers of those.
+/// A Kinesis whose stream of one shard holds `n` records, and a checkpoint after each of them.
 async fn holding(n: usize) -> (Emulator, MemoryLeaseStore, Vec<Checkpoint>) {
     let kinesis = Emulator::start();
     kinesis.create_stream(STREAM, 1).await;
@@ -35,13 +35,13 @@ async fn holding(n: usize) -> (Emulator, MemoryLeaseStore, Vec<Checkpoint>) {
     (kinesis, MemoryLeaseStore::new(), after)
 }
 
-/// What these records say.
+/// The payloads of these records.
 fn said(records: std::ops::Range<usize>) -> Vec<String> {
     records.map(|i| format!("record {i}")).collect()
 }
 
-async fn tolerant(ground: &Ground, store: &MemoryLeaseStore) -> Tolerant {
-    reading(ground, store, quick(STREAM)).await.tolerant()
+async fn tolerant(harness: &Harness, store: &MemoryLeaseStore) -> Tolerant {
+    reading(harness, store, quick(STREAM)).await.tolerant()
 }
 
 /// The checkpoint of the one shard.
@@ -49,23 +49,23 @@ async fn checkpoint(store: &MemoryLeaseStore) -> Option<Checkpoint> {
     rows(store, STREAM).await.into_values().next().unwrap().checkpoint
 }
 
-/// A pipeline that comes to its end.
+/// Waits for a pipeline to end.
 async fn ended<T>(pipeline: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, pipeline).await.expect("the pipeline ends")
+    timeout(PATIENCE, pipeline).await.expect("the pipeline ends in time")
 }
 
-/// What comes to the next subscription.
-async fn left_over(ground: &Ground, store: &MemoryLeaseStore) -> Vec<String> {
-    let seals = seal(ground, STREAM).await;
-    up_to_seals(&mut reading(ground, store, quick(STREAM)).await, seals).await
+/// The records that the next subscription reads.
+async fn left_over(harness: &Harness, store: &MemoryLeaseStore) -> Vec<String> {
+    let seals = seal(harness, STREAM).await;
+    up_to_seals(&mut reading(harness, store, quick(STREAM)).await, seals).await
 }
 
 // A1
 #[tokio::test]
-async fn map_ok_and_try_buffer_unordered_give_results_as_they_come_and_settle_all() {
+async fn map_ok_and_try_buffer_unordered_yield_results_as_they_finish_and_settle_every_record() {
     let (kinesis, store, after) = holding(8).await;
     let quakes = tolerant(&kinesis, &store).await;
-    // The first is done only when another is, so it cannot be the first result.
+    // The first record waits for another one, so it cannot be the first result.
     let (told, tell) = oneshot::channel::<()>();
     let (told, tell) = (RefCell::new(Some(tell)), RefCell::new(Some(told)));
     let work = quakes.take(8).map_ok(async |delivery| {
@@ -85,9 +85,9 @@ async fn map_ok_and_try_buffer_unordered_give_results_as_they_come_and_settle_al
     assert_eq!((results, checkpoint(&store).await), (said(0..8), after.last().cloned()));
 }
 
-// X2, R10, G4
+// X1, X2, R10
 #[tokio::test]
-async fn try_buffer_unordered_goes_past_what_the_library_deals_with_and_ends_at_what_is_fatal() {
+async fn try_buffer_unordered_continues_past_transient_errors_and_ends_at_a_fatal_error() {
     let (kinesis, store, after) = holding(8).await;
     kinesis.faults().on(Op::GetRecords).first(2).fail(AwsError::INTERNAL_FAILURE);
     let quakes = tolerant(&kinesis, &store).await;
@@ -114,7 +114,7 @@ async fn try_buffer_unordered_goes_past_what_the_library_deals_with_and_ends_at_
 
 // X1
 #[tokio::test]
-async fn without_tolerance_a_try_pipeline_ends_at_the_first_failed_read_and_nothing_is_lost() {
+async fn a_try_pipeline_that_is_not_tolerant_ends_at_the_first_failed_read_and_loses_no_record() {
     let (kinesis, store, _) = holding(3).await;
     kinesis.faults().on(Op::GetRecords).first(1).fail(AwsError::INTERNAL_FAILURE);
     let quakes = reading(&kinesis, &store, quick(STREAM)).await;
@@ -126,10 +126,10 @@ async fn without_tolerance_a_try_pipeline_ends_at_the_first_failed_read_and_noth
 
 // A1, S3
 #[tokio::test]
-async fn buffered_works_on_many_at_once_and_keeps_the_order() {
+async fn buffered_works_on_several_records_at_once_and_keeps_their_order() {
     let (kinesis, store, after) = holding(8).await;
     let quakes = tolerant(&kinesis, &store).await;
-    // Nobody passes before four are at work.
+    // The barrier opens only when four records are being worked on.
     let four = Barrier::new(4);
     let decoded = quakes.take(8).map(async |item| {
         let delivery = item?;
@@ -147,7 +147,7 @@ async fn buffered_works_on_many_at_once_and_keeps_the_order() {
 
 // A1, A4
 #[tokio::test]
-async fn chunks_timeout_gives_full_batches_and_what_is_left_when_the_time_is_over() {
+async fn chunks_timeout_yields_full_batches_and_a_partial_batch_at_the_timeout() {
     let (kinesis, store, after) = holding(10).await;
     let mut quakes = tolerant(&kinesis, &store).await;
     let batches = tokio_stream::StreamExt::chunks_timeout(&mut quakes, 4, Duration::from_millis(50)).take(3);
@@ -166,7 +166,7 @@ async fn chunks_timeout_gives_full_batches_and_what_is_left_when_the_time_is_ove
 
 // R7, A4
 #[tokio::test]
-async fn ready_chunks_gives_what_is_there_in_one_batch() {
+async fn ready_chunks_yields_all_available_records_in_one_batch() {
     let (kinesis, store, after) = holding(10).await;
     let quakes = tolerant(&kinesis, &store).await;
     eventually("the page is read ahead", async || quakes.get_ref().stats().shards[0].bytes_held > 0).await;
@@ -182,7 +182,7 @@ async fn ready_chunks_gives_what_is_there_in_one_batch() {
 
 // A3, R4
 #[tokio::test]
-async fn take_until_leaves_what_was_not_taken_and_a_restart_reads_exactly_that() {
+async fn take_until_leaves_the_other_records_and_a_restart_reads_exactly_those() {
     let (kinesis, store, after) = holding(10).await;
     let mut quakes = tolerant(&kinesis, &store).await;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -210,7 +210,7 @@ enum Event {
 
 // S1
 #[tokio::test]
-async fn select_merges_a_ticker_in_and_the_records_keep_their_order() {
+async fn select_merges_a_ticker_and_the_records_keep_their_order() {
     let (kinesis, store, after) = holding(10).await;
     let quakes = reading(&kinesis, &store, quick(STREAM)).await;
     let closer = quakes.closer();
@@ -239,7 +239,7 @@ async fn select_merges_a_ticker_in_and_the_records_keep_their_order() {
     assert_eq!((taken, checkpoint(&store).await), (said(0..10), after.last().cloned()));
 }
 
-/// A sink that writes in batches of four and settles what it has written.
+/// A sink that writes in batches of four and commits the written records.
 #[derive(Default)]
 struct Table {
     batch: Vec<Delivery>,
@@ -292,7 +292,7 @@ impl Sink<Delivery> for &mut Table {
 
 // A1
 #[tokio::test]
-async fn forward_feeds_a_sink_that_settles_and_flushes_it_at_the_end() {
+async fn forward_feeds_a_settling_sink_and_flushes_it_at_the_end() {
     let (kinesis, store, after) = holding(10).await;
     let quakes = tolerant(&kinesis, &store).await;
     let mut table = Table::default();
@@ -310,7 +310,7 @@ async fn forward_feeds_a_sink_that_settles_and_flushes_it_at_the_end() {
 
 // A1, A3
 #[tokio::test]
-async fn for_each_concurrent_settles_all_and_what_fails_once_comes_again() {
+async fn for_each_concurrent_settles_every_record_and_a_failed_record_is_redelivered() {
     let (kinesis, store, after) = holding(10).await;
     let quakes = reading(&kinesis, &store, quick(STREAM)).await;
     let closer = quakes.closer();
@@ -343,7 +343,7 @@ async fn for_each_concurrent_settles_all_and_what_fails_once_comes_again() {
 
 // A7, S1
 #[tokio::test]
-async fn buffer_by_key_keeps_the_order_of_each_key_also_when_records_come_again() {
+async fn buffer_by_key_keeps_the_order_of_each_key_even_with_redeliveries() {
     let kinesis = Emulator::start();
     kinesis.create_stream(STREAM, 2).await;
     let key = |i: usize| format!("key {}", i % 8);
@@ -355,7 +355,7 @@ async fn buffer_by_key_keeps_the_order_of_each_key_also_when_records_come_again(
     let mut work = quakes.tolerant().buffer_by_key(4, async |delivery| {
         let number: usize = text(&delivery).parse().unwrap();
         tokio::task::yield_now().await;
-        // One of every key fails at first, in another place for each.
+        // One record of every key fails at first, at a different position for each key.
         if number < 72 && number.is_multiple_of(9) && delivery.attempt() == 1 {
             return Ok(0);
         }

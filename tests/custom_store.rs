@@ -1,6 +1,6 @@
-//! Lease stores that are not the library's own: one that a user wrote, and ones that fail.
+//! Custom lease stores: one as a user would write it, and one whose calls fail.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,7 @@ fn to_text(checkpoint: &Checkpoint) -> Result<String, StoreError> {
 fn from_text(text: &str) -> Result<Option<Checkpoint>, StoreError> {
     match text.split_once(' ') {
         Some(("since", unix_millis)) => {
-            let moment = unix_millis.parse().map_err(|_| StoreError::new(format!("not a moment: {text}")))?;
+            let moment = unix_millis.parse().map_err(|_| StoreError::new(format!("not a time: {text}")))?;
             Ok(Some(Checkpoint::Since(moment)))
         }
         Some(("at", number)) => Ok(Some(Checkpoint::At(number.into()))),
@@ -85,7 +85,7 @@ impl Columns {
 }
 
 impl Table {
-    /// `UPDATE .. SET .. WHERE ..`, and the row as it stands if nothing was updated.
+    /// `UPDATE .. SET .. WHERE ..`. Returns the current row if it updated nothing.
     async fn update(
         &self,
         key: &LeaseKey,
@@ -104,7 +104,7 @@ impl Table {
         }
     }
 
-    /// A slip of an operator.
+    /// An operator's mistake.
     async fn delete_everything(&self) {
         self.rows.lock().await.clear();
     }
@@ -189,33 +189,33 @@ impl LeaseStore for Table {
     }
 }
 
-/// What happens to a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum CallOutcome {
     Passes,
     Fails,
     Hangs,
 }
 
-type Judge = dyn Fn(&str, &str) -> Fate + Send + Sync;
+type Decide = dyn Fn(&str, &str) -> CallOutcome + Send + Sync;
 
-/// A store that keeps a log of what is asked of it, and of which some calls fail.
+/// A store that logs its calls, and fails some of them.
 #[derive(Clone)]
-struct Moody {
+struct FaultyStore {
     store: MemoryLeaseStore,
     log: Arc<Mutex<Vec<String>>>,
-    judge: Arc<Mutex<Box<Judge>>>,
+    decide: Arc<Mutex<Box<Decide>>>,
 }
 
-impl Moody {
+impl FaultyStore {
     fn new() -> Self {
-        let passes: Box<Judge> = Box::new(|_, _| Fate::Passes);
-        Self { store: MemoryLeaseStore::new(), log: Arc::default(), judge: Arc::new(Mutex::new(passes)) }
+        let passes: Box<Decide> = Box::new(|_, _| CallOutcome::Passes);
+        Self { store: MemoryLeaseStore::new(), log: Arc::default(), decide: Arc::new(Mutex::new(passes)) }
     }
 
-    /// From here on this decides, by the name of the method and of the shard.
-    fn judge(&self, judge: impl Fn(&str, &str) -> Fate + Send + Sync + 'static) {
-        *self.judge.lock().unwrap() = Box::new(judge);
+    /// From now on, `decide` chooses the outcome of each call by method name and shard.
+    fn decide(&self, decide: impl Fn(&str, &str) -> CallOutcome + Send + Sync + 'static) {
+        *self.decide.lock().unwrap() = Box::new(decide);
     }
 
     fn log(&self) -> Vec<String> {
@@ -228,24 +228,24 @@ impl Moody {
         shard: &str,
         call: StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
-        match (self.judge.lock().unwrap())(method, shard) {
-            Fate::Passes => {
+        match (self.decide.lock().unwrap())(method, shard) {
+            CallOutcome::Passes => {
                 self.log.lock().unwrap().push(method.to_owned());
                 call
             }
-            Fate::Fails => future::err(StoreError::new("the table is too busy")).boxed(),
-            Fate::Hangs => future::pending().boxed(),
+            CallOutcome::Fails => future::err(StoreError::new("the table is too busy")).boxed(),
+            CallOutcome::Hangs => future::pending().boxed(),
         }
     }
 }
 
-impl fmt::Debug for Moody {
+impl fmt::Debug for FaultyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Moody")
+        f.write_str("FaultyStore")
     }
 }
 
-impl LeaseStore for Moody {
+impl LeaseStore for FaultyStore {
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         self.meets("leases", "", self.store.leases(consumer, stream))
     }
@@ -308,14 +308,14 @@ async fn reading(kinesis: &Emulator, store: impl LeaseStore, stream: KinesisStre
 type Item = Result<Delivery, KinesisError>;
 
 async fn item(subscription: &mut (impl futures::Stream<Item = Item> + Unpin)) -> Item {
-    timeout(PATIENCE, subscription.next()).await.expect("an item comes").expect("the stream has not ended")
+    timeout(PATIENCE, subscription.next()).await.expect("an item arrives in time").expect("the stream has not ended")
 }
 
 fn text(delivery: &Delivery) -> String {
     String::from_utf8(delivery.payload().to_vec()).unwrap()
 }
 
-#[expect(clippy::future_not_send, reason = "it is awaited where it is called")]
+#[expect(clippy::future_not_send, reason = "callers await it in place")]
 async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     let waits = async {
         while !condition().await {
@@ -326,13 +326,13 @@ async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_of_the_users_own_can_keep_the_contract() {
+async fn a_custom_store_can_fulfil_the_contract() {
     contract::run(Arc::new(Table::default())).await;
 }
 
 // A3, R4
 #[tokio::test]
-async fn a_consumer_goes_on_from_the_checkpoints_of_a_store_of_the_users_own() {
+async fn a_consumer_resumes_from_the_checkpoints_of_a_custom_store() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 6).await;
     let table = Table::default();
@@ -347,9 +347,9 @@ async fn a_consumer_goes_on_from_the_checkpoints_of_a_store_of_the_users_own() {
     }
 }
 
-// J7
+// E2, X1
 #[tokio::test]
-async fn a_table_that_was_emptied_by_hand_is_reported_and_filled_again() {
+async fn an_emptied_table_is_reported_and_filled_again() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 3).await;
     let table = Table::default();
@@ -365,7 +365,7 @@ async fn a_table_that_was_emptied_by_hand_is_reported_and_filled_again() {
     assert_eq!(error.class(), ErrorClass::Transient);
     assert!(matches!(error, KinesisError::LeaseLost { owner: None, epoch: 1, .. }), "{error}");
     assert_eq!(held.commit().await.unwrap(), Commit::Superseded);
-    // Nobody knows any more how far it had come: everything since the opening comes again.
+    // No row tells how far it had read: every record since the opening is redelivered.
     for i in 0..3 {
         let delivery = item(&mut subscription).await.unwrap();
         assert_eq!(text(&delivery), i.to_string());
@@ -375,7 +375,7 @@ async fn a_table_that_was_emptied_by_hand_is_reported_and_filled_again() {
 
 // E2, R13, A4
 #[tokio::test]
-async fn a_write_whose_answer_is_lost_loses_and_repeats_nothing_whichever_it_is() {
+async fn a_lost_answer_of_any_write_neither_loses_nor_repeats_a_record() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 6).await;
     for lost in 1..=8 {
@@ -397,12 +397,12 @@ async fn a_write_whose_answer_is_lost_loses_and_repeats_nothing_whichever_it_is(
     }
 }
 
-// I2, L9
+// L9
 #[tokio::test]
-async fn closing_writes_the_checkpoint_first_and_releases_the_lease_then() {
+async fn closing_writes_the_checkpoint_before_it_releases_the_lease() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 3).await;
-    let store = Moody::new();
+    let store = FaultyStore::new();
     let never = Duration::from_hours(1);
     let mut subscription = reading(&kinesis, store.clone(), quick().checkpoint_interval(never)).await;
     for _ in 0..3 {
@@ -411,16 +411,16 @@ async fn closing_writes_the_checkpoint_first_and_releases_the_lease_then() {
     subscription.close().await;
     let mut log = store.log();
     log.retain(|method| method != "renew" && method != "leases");
-    // The first checkpoint is the place where the shard was opened.
+    // The first checkpoint is the position where the shard was opened.
     assert_eq!(log, ["take", "checkpoint", "checkpoint", "release"]);
 }
 
 // A4
 #[tokio::test]
-async fn commits_that_wait_at_the_same_time_share_a_write() {
+async fn concurrent_commits_share_one_write() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 100).await;
-    let store = Moody::new();
+    let store = FaultyStore::new();
     let mut subscription = reading(&kinesis, store.clone(), quick()).await;
     let mut taken = Vec::new();
     while taken.len() < 100 {
@@ -429,25 +429,29 @@ async fn commits_that_wait_at_the_same_time_share_a_write() {
     let commits = future::join_all(taken.into_iter().map(Delivery::commit)).await;
     assert!(commits.iter().all(|commit| matches!(commit, Ok(Commit::Stored))), "{commits:?}");
     let writes = store.log().iter().filter(|method| *method == "checkpoint").count();
-    // The place of opening, what was settled when the first of them was asked for, and the rest.
+    // The position of opening, the records settled at the first commit, and the rest.
     assert!(writes <= 3, "{writes}");
 }
 
-// B5
+// A1, X1
 #[tokio::test]
-async fn checkpoints_of_one_shard_that_cannot_be_written_do_not_stop_those_of_another() {
+async fn failing_checkpoint_writes_of_one_shard_do_not_block_another_shard() {
     let kinesis = kinesis(2).await;
-    let store = Moody::new();
+    let store = FaultyStore::new();
     let mut subscription = reading(&kinesis, store.clone(), quick().lease_ttl(PATIENCE)).await;
     for shard in SHARDS {
         fill(&kinesis, shard, 1).await;
         assert_eq!(item(&mut subscription).await.unwrap().commit().await.unwrap(), Commit::Stored);
     }
-    store.judge(|method, shard| if (method, shard) == ("checkpoint", SHARDS[0]) { Fate::Fails } else { Fate::Passes });
+    store.decide(
+        |method, shard| {
+            if (method, shard) == ("checkpoint", SHARDS[0]) { CallOutcome::Fails } else { CallOutcome::Passes }
+        },
+    );
     fill(&kinesis, SHARDS[0], 1).await;
     let stuck = item(&mut subscription).await.unwrap();
     let covered = Some(Checkpoint::After(stuck.sequence_number().clone()));
-    // The error comes out of the commit, and out of the stream.
+    // The commit returns the error, and the stream yields it.
     let error = stuck.commit().await.unwrap_err();
     assert!(matches!(&error, KinesisError::Store { shard: Some(shard), .. } if shard.as_str() == SHARDS[0]), "{error}");
     let error = item(&mut subscription).await.unwrap_err();
@@ -459,36 +463,36 @@ async fn checkpoints_of_one_shard_that_cannot_be_written_do_not_stop_those_of_an
         assert_eq!(delivery.shard().as_str(), SHARDS[1]);
         assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
     }
-    // It is not given up: the write goes out once the store takes it.
-    store.judge(|_, _| Fate::Passes);
-    eventually("it is written", async || {
+    // The library does not give up: the write succeeds once the store accepts it.
+    store.decide(|_, _| CallOutcome::Passes);
+    eventually("the checkpoint is written", async || {
         let rows = store.store.leases("default", STREAM).await.unwrap();
         rows.iter().any(|row| row.key.shard.as_str() == SHARDS[0] && row.checkpoint == covered)
     })
     .await;
 }
 
-// D5, J3
+// E3
 #[tokio::test]
-async fn a_lease_outlives_renewals_that_the_store_refuses_for_less_than_its_time_to_live() {
+async fn a_lease_survives_renewals_that_fail_for_less_than_its_ttl() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 1).await;
-    let store = Moody::new();
+    let store = FaultyStore::new();
     let mut subscription = reading(&kinesis, store.clone(), quick().lease_ttl(PATIENCE)).await;
     let held = item(&mut subscription).await.unwrap();
     let failures = Arc::new(Mutex::new(0));
     let counter = Arc::clone(&failures);
-    store.judge(move |method, _| {
+    store.decide(move |method, _| {
         let mut failures = counter.lock().unwrap();
         if method != "renew" || *failures == 3 {
-            return Fate::Passes;
+            return CallOutcome::Passes;
         }
         *failures += 1;
-        Fate::Fails
+        CallOutcome::Fails
     });
     let error = item(&mut subscription).await.unwrap_err();
     assert!(matches!(error, KinesisError::Store { action: "renewing the lease", .. }), "{error}");
-    eventually("it goes on", async || *failures.lock().unwrap() == 3).await;
+    eventually("renewals continue", async || *failures.lock().unwrap() == 3).await;
     assert_eq!(held.commit().await.unwrap(), Commit::Stored);
     fill(&kinesis, SHARDS[0], 1).await;
     assert_eq!(item(&mut subscription.tolerant()).await.unwrap().epoch(), 1);
@@ -496,14 +500,14 @@ async fn a_lease_outlives_renewals_that_the_store_refuses_for_less_than_its_time
 
 // E3
 #[tokio::test]
-async fn nothing_is_handed_out_past_the_time_to_live_of_a_lease_that_cannot_be_renewed() {
+async fn no_record_is_delivered_past_the_ttl_of_a_lease_that_cannot_be_renewed() {
     let kinesis = kinesis(1).await;
-    let store = Moody::new();
+    let store = FaultyStore::new();
     let mut subscription = reading(&kinesis, store.clone(), quick()).await;
     fill(&kinesis, SHARDS[0], 1).await;
     let held = item(&mut subscription).await.unwrap();
-    store.judge(|method, _| if method == "leases" { Fate::Passes } else { Fate::Hangs });
-    // Past the last renewal and the time to live.
+    store.decide(|method, _| if method == "leases" { CallOutcome::Passes } else { CallOutcome::Hangs });
+    // Later than the last renewal plus the TTL.
     sleep(Duration::from_millis(1_500)).await;
     kinesis.put_to_shard(STREAM, SHARDS[0], "key", "late").await;
     let nothing = sleep(Duration::from_millis(500));
@@ -514,24 +518,24 @@ async fn nothing_is_handed_out_past_the_time_to_live_of_a_lease_that_cannot_be_r
             () = &mut nothing => break,
         }
     }
-    // The store is back, nobody took the shard meanwhile, and it goes on.
-    store.judge(|_, _| Fate::Passes);
+    // The store is back and no other instance took the shard, so delivery continues.
+    store.decide(|_, _| CallOutcome::Passes);
     assert_eq!(held.commit().await.unwrap(), Commit::Stored);
     assert_eq!(text(&item(&mut subscription.tolerant()).await.unwrap()), "late");
 }
 
 // L5, X1
 #[tokio::test]
-async fn a_store_that_hangs_does_not_hold_up_the_start_and_is_reported() {
+async fn a_hanging_store_does_not_block_the_start_and_is_reported() {
     let kinesis = kinesis(1).await;
-    let store = Moody::new();
-    store.judge(|_, _| Fate::Hangs);
+    let store = FaultyStore::new();
+    store.decide(|_, _| CallOutcome::Hangs);
     let at_tip = quick().initial_position(KinesisPosition::latest());
     let mut subscription = timeout(PATIENCE, reading(&kinesis, store.clone(), at_tip)).await.expect("it starts");
     fill(&kinesis, SHARDS[0], 2).await;
     let error = item(&mut subscription).await.unwrap_err();
     assert!(matches!(error, KinesisError::Store { shard: None, action: "reading the leases", .. }), "{error}");
-    store.judge(|_, _| Fate::Passes);
+    store.decide(|_, _| CallOutcome::Passes);
     let mut subscription = subscription.tolerant();
     for i in 0..2 {
         let delivery = item(&mut subscription).await.unwrap();
@@ -542,23 +546,23 @@ async fn a_store_that_hangs_does_not_hold_up_the_start_and_is_reported() {
 
 // L9
 #[tokio::test]
-async fn closing_on_a_store_that_is_gone_ends_in_bounded_time_and_names_what_is_unsaved() {
+async fn closing_without_a_working_store_ends_in_bounded_time_and_reports_the_unsaved_shards() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 1).await;
-    let store = Moody::new();
+    let store = FaultyStore::new();
     let descriptor = quick().drain_timeout(Duration::from_millis(100));
     let mut subscription = reading(&kinesis, store.clone(), descriptor).await;
     let delivery = item(&mut subscription).await.unwrap();
-    store.judge(|_, _| Fate::Fails);
+    store.decide(|_, _| CallOutcome::Fails);
     delivery.ack();
     let report = timeout(PATIENCE, subscription.close()).await.expect("it ends");
     assert_eq!(report.unsaved.iter().map(ShardId::as_str).collect::<Vec<_>>(), [SHARDS[0]]);
     assert!(!report.is_clean());
 }
 
-// D20, E4
+// E4
 #[tokio::test]
-async fn of_two_instances_under_one_owner_id_one_stops_and_says_why() {
+async fn one_of_two_instances_with_the_same_owner_id_stops_with_an_error_that_says_why() {
     let kinesis = kinesis(1).await;
     let store = MemoryLeaseStore::new();
     let twin = async || {
@@ -577,19 +581,19 @@ async fn of_two_instances_under_one_owner_id_one_stops_and_says_why() {
     assert_eq!((delivery.epoch(), delivery.commit().await.unwrap()), (2, Commit::Stored));
 }
 
-// A12, E2, E3
+// A3, E2, E3
 #[tokio::test]
-async fn an_instance_that_was_overtaken_while_it_was_cut_off_writes_nothing() {
+async fn an_instance_that_lost_its_lease_while_cut_off_writes_nothing() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, SHARDS[0], 10).await;
-    let cut_off = Moody::new();
+    let cut_off = FaultyStore::new();
     let memory = cut_off.store.clone();
     let mut old = reading(&kinesis, cut_off.clone(), quick()).await;
     let mut held = Vec::new();
     while held.len() < 5 {
         held.push(item(&mut old).await.unwrap());
     }
-    cut_off.judge(|_, _| Fate::Hangs);
+    cut_off.decide(|_, _| CallOutcome::Hangs);
 
     let mut new = reading(&kinesis, memory.clone(), quick()).await;
     let mut last = None;
@@ -599,13 +603,13 @@ async fn an_instance_that_was_overtaken_while_it_was_cut_off_writes_nothing() {
         last = Some(Checkpoint::After(delivery.sequence_number().clone()));
         assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
     }
-    cut_off.judge(|_, _| Fate::Passes);
+    cut_off.decide(|_, _| CallOutcome::Passes);
     for delivery in held {
         assert_eq!(delivery.commit().await.unwrap(), Commit::Superseded);
     }
     let row = memory.leases("default", STREAM).await.unwrap().remove(0);
     assert_eq!((row.checkpoint, row.epoch), (last, 2));
-    // It is told why, and nothing more of this shard came to it in the meantime.
+    // The stream reports the reason, and delivered no more records of this shard in the meantime.
     let error = loop {
         match item(&mut old).await.unwrap_err() {
             KinesisError::Store { .. } => {}
@@ -615,9 +619,9 @@ async fn an_instance_that_was_overtaken_while_it_was_cut_off_writes_nothing() {
     assert!(matches!(error, KinesisError::LeaseLost { epoch: 1, owner: Some(_), .. }), "{error}");
 }
 
-// D4, L6
+// L6
 #[tokio::test]
-async fn the_shards_of_an_instance_that_closed_are_taken_without_waiting_for_its_leases_to_run_out() {
+async fn shards_of_a_closed_instance_are_taken_before_its_leases_would_expire() {
     let kinesis = kinesis(2).await;
     let store = MemoryLeaseStore::new();
     let lasting = || quick().lease_ttl(10 * PATIENCE);

@@ -1,4 +1,4 @@
-//! Dead letters on the wire: what lies in the other stream, byte for byte, and what comes of it when that stream fails.
+//! Dead letters end to end: the exact bytes in the dead-letter stream, and failures of that stream.
 
 use bytes::Bytes;
 use kinesis_stream::{Checkpoint, Commit, Delivery, ErrorClass, KinesisError, MemoryLeaseStore, Outgoing};
@@ -20,7 +20,7 @@ async fn kinesis() -> Emulator {
     kinesis
 }
 
-/// A stream that is read with haste, with so many attempts for each record, and a stream for those that spend them.
+/// A stream with short intervals and `attempts` attempts per record, and a dead-letter stream for failed records.
 fn deadly(attempts: u32) -> kinesis_stream::KinesisStream {
     let (first, longest) = (Duration::from_millis(10), Duration::from_millis(40));
     quick(STREAM).retry_backoff(first..=longest).max_attempts(attempts).dead_letter(DEAD)
@@ -33,7 +33,7 @@ async fn checkpoint(store: &MemoryLeaseStore) -> Option<Checkpoint> {
 
 // A7, S5
 #[tokio::test]
-async fn a_dead_letter_is_the_record_byte_for_byte_with_where_it_came_from_and_a_restart_does_not_bring_it_again() {
+async fn a_dead_letter_holds_the_exact_record_and_its_origin_and_a_restart_does_not_redeliver_it() {
     let (kinesis, store) = (kinesis().await, MemoryLeaseStore::new());
     let broker = instance(&kinesis, &store).await;
     let payload = Bytes::from((0..=u8::MAX).collect::<Vec<u8>>());
@@ -46,7 +46,7 @@ async fn a_dead_letter_is_the_record_byte_for_byte_with_where_it_came_from_and_a
     let arrived = last.arrived_at().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis().to_string();
     assert_eq!(last.attempt(), 2);
     last.nack_because("no such place");
-    eventually("it is settled", async || {
+    eventually("the record is settled", async || {
         checkpoint(&store).await == Some(Checkpoint::After(published.sequence_number().clone()))
     })
     .await;
@@ -77,7 +77,7 @@ async fn a_dead_letter_is_the_record_byte_for_byte_with_where_it_came_from_and_a
 
 // A7, X2
 #[tokio::test]
-async fn a_dead_letter_stream_that_fails_holds_its_record_alone_until_it_heals() {
+async fn a_failing_dead_letter_stream_blocks_only_its_record_until_it_recovers() {
     let (kinesis, store) = (kinesis().await, MemoryLeaseStore::new());
     kinesis.put_all(STREAM, (0..5).map(|i| ("key", i.to_string()))).await;
     let outage = kinesis.faults().on(Op::PutRecord).fail(AwsError::UNAVAILABLE);
@@ -96,7 +96,7 @@ async fn a_dead_letter_stream_that_fails_holds_its_record_alone_until_it_heals()
     assert_eq!((checkpoint(&store).await, subscription.stats().shards[0].in_flight), (before, 1));
 
     outage.lift();
-    eventually("it is written and settled", async || checkpoint(&store).await == last).await;
+    eventually("the dead letter is written and the record settled", async || checkpoint(&store).await == last).await;
     assert_eq!(kinesis.records(DEAD, SHARD).await.len(), 1);
     assert_eq!(subscription.stats().shards[0].dead_letters, 1);
 }

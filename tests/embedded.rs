@@ -1,6 +1,6 @@
-//! The lease store in a file: what it keeps, who may open it, and what is left after a process was killed.
+//! The lease store in a file: its rows, who can open it, and what survives a killed process.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{
     env, fs,
@@ -23,7 +23,7 @@ const STREAM: &str = "stream";
 const SHARD: &str = "shardId-000000000000";
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A folder of a test's own, removed in the end.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -75,7 +75,7 @@ fn refusal(path: impl AsRef<Path>) -> String {
     EmbeddedLeaseStore::open(path).unwrap_err().to_string()
 }
 
-/// Opens a file that subscriptions had until just now.
+/// Opens a file that subscriptions have just closed.
 async fn reopened(path: &Path) -> EmbeddedLeaseStore {
     let opens = async {
         loop {
@@ -89,13 +89,13 @@ async fn reopened(path: &Path) -> EmbeddedLeaseStore {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_keeps_the_contract() {
+async fn the_store_fulfils_the_contract() {
     let folder = Folder::new();
     contract::run(Arc::new(EmbeddedLeaseStore::open(folder.file()).unwrap())).await;
 }
 
 #[tokio::test]
-async fn a_file_that_is_opened_again_shows_every_row_as_it_was() {
+async fn a_reopened_file_holds_every_row_unchanged() {
     let folder = Folder::new();
     let store = EmbeddedLeaseStore::open(folder.file()).unwrap();
     let shards = ["0", "1", "2", "3", "4", "5", "6"];
@@ -119,11 +119,11 @@ async fn a_file_that_is_opened_again_shows_every_row_as_it_was() {
     for _ in 0..2 {
         assert_eq!(rows(&EmbeddedLeaseStore::open(folder.file()).unwrap()).await, before);
     }
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "one file, and nothing beside it");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "the folder holds only the one file");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_ten_that_make_the_file_at_the_same_time_one_has_it() {
+async fn one_of_ten_that_create_the_file_at_the_same_time_opens_it() {
     for _ in 0..10 {
         let folder = Folder::new();
         let open = |_| {
@@ -138,12 +138,12 @@ async fn of_ten_that_make_the_file_at_the_same_time_one_has_it() {
         store.take(&take(SHARD)).await.unwrap();
         drop(store);
         assert_eq!(rows(&EmbeddedLeaseStore::open(folder.file()).unwrap()).await.len(), 1);
-        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "what the others made is gone");
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "the files of the others are removed");
     }
 }
 
 #[tokio::test]
-async fn opened_twice_in_one_process_it_is_refused_and_clones_share_it() {
+async fn a_file_cannot_be_opened_twice_in_one_process_but_clones_share_it() {
     let folder = Folder::new();
     let store = EmbeddedLeaseStore::open(folder.file()).unwrap();
     let error = refusal(folder.file());
@@ -153,7 +153,7 @@ async fn opened_twice_in_one_process_it_is_refused_and_clones_share_it() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_named_with_what_to_do() {
+fn an_open_error_names_the_file_and_says_what_to_do() {
     let folder = Folder::new();
     let missing = folder.0.join("missing").join("leases.redb");
     assert_eq!(
@@ -164,7 +164,7 @@ fn what_cannot_be_opened_is_named_with_what_to_do() {
     let text = folder.0.join("notes.txt");
     fs::write(&text, "These are no leases.\n".repeat(1_000)).unwrap();
     assert!(refusal(&text).contains("that is not a file of leases, or it is damaged"));
-    assert!(fs::read_to_string(&text).unwrap().starts_with("These are no leases."), "it is left alone");
+    assert!(fs::read_to_string(&text).unwrap().starts_with("These are no leases."), "the file is unchanged");
 }
 
 /// A file with rows in it, as bytes.
@@ -179,7 +179,7 @@ async fn full_file(folder: &Folder) -> Vec<u8> {
     fs::read(folder.file()).unwrap()
 }
 
-/// Opens these bytes. Whether they can be used or not, every call is answered, and nothing panics.
+/// Opens a file with these bytes. Whether they are usable or not, every call returns, and no call panics.
 async fn meets(folder: &Folder, bytes: &[u8], what: &str) -> Option<usize> {
     fs::write(folder.file(), bytes).unwrap();
     let store = match EmbeddedLeaseStore::open(folder.file()) {
@@ -189,15 +189,15 @@ async fn meets(folder: &Folder, bytes: &[u8], what: &str) -> Option<usize> {
             return None;
         }
     };
-    let call = timeout(PATIENCE, store.leases("default", STREAM)).await.expect("the call is answered");
+    let call = timeout(PATIENCE, store.leases("default", STREAM)).await.expect("the call returns in time");
     let found = call.as_ref().map_or(0, Vec::len);
     assert!(call.is_err() || found <= 100, "{what}");
-    drop(timeout(PATIENCE, store.take(&take("new"))).await.expect("the call is answered"));
+    drop(timeout(PATIENCE, store.take(&take("new"))).await.expect("the call returns in time"));
     Some(found)
 }
 
 #[tokio::test]
-async fn a_file_that_was_cut_off_is_an_error_and_not_an_empty_one() {
+async fn a_truncated_file_is_an_error_and_never_an_empty_store() {
     let folder = Folder::new();
     let full = full_file(&folder).await;
     assert_eq!(meets(&folder, &full, "whole").await, Some(100));
@@ -208,12 +208,12 @@ async fn a_file_that_was_cut_off_is_an_error_and_not_an_empty_one() {
 }
 
 #[tokio::test]
-async fn a_file_with_garbage_in_it_does_no_harm_beyond_an_error() {
+async fn a_file_with_garbage_causes_at_most_an_error() {
     let folder = Folder::new();
     let full = full_file(&folder).await;
     let mut place = 1_usize;
     for round in 0..100 {
-        // Every part of the file has its turn.
+        // Tests every part of the file in turn.
         place = (place * 7_919 + 104_729) % full.len();
         let mut bytes = full.clone();
         let end = (place + [1, 16, 4_096][round % 3]).min(bytes.len());
@@ -224,7 +224,7 @@ async fn a_file_with_garbage_in_it_does_no_harm_beyond_an_error() {
     }
 }
 
-/// This program once more, in a role of [`another_process`].
+/// Starts this program again, in a role of [`another_process`].
 fn process(role: &str, file: &Path) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", "another_process", "--ignored", "--nocapture", "--quiet"])
@@ -237,7 +237,7 @@ fn process(role: &str, file: &Path) -> Child {
 }
 
 #[tokio::test]
-#[ignore = "other tests run it, in a process of its own"]
+#[ignore = "other tests run it in a separate process"]
 async fn another_process() {
     let (Ok(role), Ok(file)) = (env::var("KINESIS_STREAM_TEST_ROLE"), env::var("KINESIS_STREAM_TEST_FILE")) else {
         return;
@@ -264,14 +264,14 @@ async fn another_process() {
     }
 }
 
-/// What the process says, but for what its test harness says.
+/// The output of the process without the lines of its test runner.
 fn words(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     lines.filter(|line| ["opened", "stored ", "refused: "].iter().any(|word| line.starts_with(word)))
 }
 
 #[tokio::test]
-async fn a_second_process_is_refused_with_the_reason_and_the_first_goes_on() {
+async fn a_second_process_gets_an_error_with_the_reason_and_the_first_continues() {
     let folder = Folder::new();
     let store = EmbeddedLeaseStore::open(folder.file()).unwrap();
     store.take(&take(SHARD)).await.unwrap();
@@ -288,17 +288,17 @@ async fn a_second_process_is_refused_with_the_reason_and_the_first_goes_on() {
 }
 
 #[tokio::test]
-async fn what_was_stored_is_there_after_the_process_was_killed_in_the_middle_of_a_write() {
+async fn stored_rows_survive_a_kill_in_the_middle_of_a_write() {
     let folder = Folder::new();
     let mut stored = None;
     for round in 0..12 {
         let mut writer = process("writes", &folder.file());
         let mut words = words(&mut writer);
-        assert_eq!(words.next().as_deref(), Some("opened"), "the file of a process that is gone is free");
+        assert_eq!(words.next().as_deref(), Some("opened"), "the file of a process that ended can be opened");
         let mut said = words.by_ref().take(round * 3).last();
         writer.kill().unwrap();
         writer.wait().unwrap();
-        // What it said before it was killed, and nobody had read yet.
+        // Output from before the kill that was not read yet.
         said = words.last().or(said);
         let number = said.map(|said| said.trim_start_matches("stored ").parse::<u64>().unwrap());
         stored = number.or(stored);
@@ -340,7 +340,7 @@ async fn fill(kinesis: &Emulator, from: usize, to: usize) {
 }
 
 async fn next(subscription: &mut Subscription) -> Delivery {
-    let item = timeout(PATIENCE, subscription.next()).await.expect("an item comes");
+    let item = timeout(PATIENCE, subscription.next()).await.expect("an item arrives in time");
     item.expect("the stream has not ended").unwrap()
 }
 
@@ -370,7 +370,7 @@ async fn kinesis() -> Emulator {
 
 // S4
 #[tokio::test]
-async fn two_consumers_on_one_file_both_see_everything_and_each_goes_on_where_it_was() {
+async fn two_consumers_on_one_file_both_see_every_record_and_each_resumes_at_its_own_checkpoint() {
     let (kinesis, folder) = (kinesis().await, Folder::new());
     fill(&kinesis, 0, 6).await;
     let mut begins = [0, 0];
@@ -388,7 +388,7 @@ async fn two_consumers_on_one_file_both_see_everything_and_each_goes_on_where_it
 
 // R4, E4
 #[tokio::test]
-async fn under_its_owner_id_a_restarted_consumer_takes_its_leases_back_without_waiting_for_them_to_run_out() {
+async fn a_restarted_consumer_with_the_same_owner_id_takes_its_leases_back_before_they_expire() {
     let (kinesis, folder) = (kinesis().await, Folder::new());
     fill(&kinesis, 0, 4).await;
     let before = folder.0.join("killed.redb");
@@ -397,7 +397,7 @@ async fn under_its_owner_id_a_restarted_consumer_takes_its_leases_back_without_w
         let broker = broker(&kinesis, store).owner_id("archive").connect().await.unwrap();
         let mut subscription = broker.subscribe(quick()).await.unwrap();
         assert_eq!(texts(&mut subscription, 2).await, numbers(0, 2));
-        // As the file would be if the process were killed now.
+        // The file as it would be if the process were killed now.
         fs::copy(folder.file(), &before).unwrap();
         broker.shutdown().await;
     }
@@ -408,9 +408,9 @@ async fn under_its_owner_id_a_restarted_consumer_takes_its_leases_back_without_w
     assert_eq!(texts(&mut subscription, 2).await, numbers(2, 4));
 }
 
-// R13, A11 of the cases
+// R13
 #[tokio::test]
-async fn a_consumer_that_ends_before_it_settles_anything_begins_again_where_it_had_begun() {
+async fn a_consumer_that_settled_no_record_starts_again_where_it_had_started() {
     let (kinesis, folder) = (kinesis().await, Folder::new());
     fill(&kinesis, 0, 5).await;
     let latest = || quick().initial_position(KinesisPosition::latest());
@@ -430,7 +430,7 @@ async fn a_consumer_that_ends_before_it_settles_anything_begins_again_where_it_h
 
 // E2, R13, A4
 #[tokio::test]
-async fn a_write_whose_answer_is_lost_loses_and_repeats_nothing_whichever_it_is() {
+async fn a_lost_answer_of_any_write_neither_loses_nor_repeats_a_record() {
     let kinesis = kinesis().await;
     fill(&kinesis, 0, 6).await;
     for lost in 1..=8 {

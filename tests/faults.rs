@@ -1,7 +1,7 @@
-//! Consumers on a Kinesis that fails, waits, hangs and throttles: an emulator behind a layer of faults, which also counts
-//! the calls.
+//! Consumers on a Kinesis that fails, delays, hangs and throttles: an emulator behind a fault layer, which also counts
+//! calls.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{
     collections::BTreeSet,
@@ -42,17 +42,17 @@ async fn fill(kinesis: &Emulator, range: std::ops::Range<usize>) {
     kinesis.put_all(STREAM, numbered(range).into_iter().map(|text| ("key", text))).await;
 }
 
-/// What the subscription of these tests counts of a shard.
+/// How many reads of the first shard the subscription counted.
 fn reads(subscription: &Subscription) -> u64 {
     subscription.stats().shards[0].reads
 }
 
-// E1, R7
+// R7
 #[tokio::test]
-async fn a_shard_sees_five_reads_in_any_second_at_most_however_much_there_is_to_read() {
+async fn a_shard_gets_at_most_five_reads_in_any_second_however_large_its_backlog() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, 0..1_000).await;
-    // A throttle and an outage in the middle: what the SDK repeats would count as well.
+    // A throttle and an outage in between: retries by the SDK would count as well.
     kinesis.faults().on(Op::GetRecords).nth(4).fail(AwsError::THROTTLED);
     kinesis.faults().on(Op::GetRecords).nth(7).fail(AwsError::INTERNAL_FAILURE);
     kinesis.faults().on(Op::GetRecords).nth(8).fail(AwsError::UNAVAILABLE);
@@ -73,9 +73,9 @@ async fn a_shard_sees_five_reads_in_any_second_at_most_however_much_there_is_to_
     assert_eq!(kinesis.faults().busiest_second(Op::GetRecords, SHARD), 5);
 }
 
-// E2, R9
+// R9
 #[tokio::test]
-async fn throttled_reads_are_repeated_in_silence_with_the_same_iterator() {
+async fn throttled_reads_are_retried_silently_with_the_same_iterator() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, 0..3).await;
     kinesis.faults().on(Op::GetRecords).first(3).fail(AwsError::THROTTLED);
@@ -88,9 +88,9 @@ async fn throttled_reads_are_repeated_in_silence_with_the_same_iterator() {
     assert_eq!((iterators.len(), kinesis.faults().count(Op::GetShardIterator)), (1, 1));
 }
 
-// E2, R9
+// R9
 #[tokio::test]
-async fn a_throttled_read_waits_one_poll_interval() {
+async fn a_throttled_read_is_retried_after_one_poll_interval() {
     let kinesis = kinesis(1).await;
     kinesis.faults().on(Op::GetRecords).first(3).fail(AwsError::LIMIT_EXCEEDED);
     let poll = Duration::from_millis(300);
@@ -104,13 +104,13 @@ async fn a_throttled_read_waits_one_poll_interval() {
     drop(subscription);
 }
 
-// E4, R7
+// R7
 #[tokio::test]
-async fn an_idle_shard_is_read_once_in_a_poll_interval() {
+async fn an_idle_shard_is_read_once_per_poll_interval() {
     let kinesis = kinesis(1).await;
     let poll = Duration::from_millis(200);
     let subscription = reading(&kinesis, &MemoryLeaseStore::new(), quick(STREAM).poll_interval(poll)).await;
-    // Nobody polls the subscription: an idle shard is read nevertheless.
+    // The test does not poll the subscription: an idle shard is read anyway.
     kinesis.faults().called(Op::GetRecords, 16).await;
     let calls = kinesis.faults().calls(Op::GetRecords);
     let took = calls[15].at() - calls[0].at();
@@ -120,9 +120,9 @@ async fn an_idle_shard_is_read_once_in_a_poll_interval() {
     drop(subscription);
 }
 
-// E5, R8
+// R8
 #[tokio::test]
-async fn nothing_is_lost_or_repeated_when_the_user_pauses_longer_than_an_iterator_lives() {
+async fn no_record_is_lost_or_repeated_when_the_user_pauses_longer_than_an_iterator_lives() {
     let kinesis = Emulator::builder().iterator_seconds(1).start();
     kinesis.create_stream(STREAM, 1).await;
     fill(&kinesis, 0..40).await;
@@ -140,16 +140,16 @@ async fn nothing_is_lost_or_repeated_when_the_user_pauses_longer_than_an_iterato
     assert!(kinesis.faults().count(Op::GetShardIterator) >= 2, "the iterator expired");
 }
 
-// A10, R8
+// R8
 #[tokio::test]
-async fn an_iterator_that_expires_behind_unsettled_records_brings_exactly_what_is_new() {
+async fn an_iterator_that_expires_behind_unsettled_records_continues_with_exactly_the_new_records() {
     let kinesis = Emulator::builder().iterator_seconds(1).start();
     kinesis.create_stream(STREAM, 1).await;
     fill(&kinesis, 0..10).await;
     let slow = quick(STREAM).poll_interval(Duration::from_millis(1_500));
     let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), slow).await;
     let held = records(&mut subscription, 10).await;
-    // The read after the next pause finds its iterator expired.
+    // The read after the next pause fails with an expired iterator.
     kinesis.faults().called(Op::GetShardIterator, 2).await;
     fill(&kinesis, 10..11).await;
     let seals = seal(&kinesis, STREAM).await;
@@ -157,9 +157,9 @@ async fn an_iterator_that_expires_behind_unsettled_records_brings_exactly_what_i
     assert_eq!(commit_all(held).await.unwrap(), Commit::Stored);
 }
 
-// R8, E7
+// R8, L5
 #[tokio::test]
-async fn an_iterator_at_the_tip_that_expires_before_anything_was_read_skips_nothing() {
+async fn an_iterator_at_the_tip_that_expires_before_the_first_record_skips_no_record() {
     let kinesis = kinesis(1).await;
     let expired = kinesis.faults().on(Op::GetRecords).fail(AwsError::EXPIRED_ITERATOR);
     let at_tip = quick(STREAM).initial_position(KinesisPosition::latest());
@@ -172,7 +172,7 @@ async fn an_iterator_at_the_tip_that_expires_before_anything_was_read_skips_noth
 
 // L5
 #[tokio::test]
-async fn a_shard_whose_first_iterator_failed_opens_at_the_moment_of_subscribing() {
+async fn a_shard_whose_first_iterator_failed_opens_at_the_time_of_subscribing() {
     let kinesis = kinesis(1).await;
     // The SDK tries three times.
     kinesis.faults().on(Op::GetShardIterator).first(3).fail(AwsError::INTERNAL_FAILURE);
@@ -186,9 +186,9 @@ async fn a_shard_whose_first_iterator_failed_opens_at_the_moment_of_subscribing(
     assert_eq!(texts(&records(&mut subscription, 3).await), numbered(0..3));
 }
 
-// E8, X1, X2
+// X1, X2
 #[tokio::test]
-async fn a_tolerant_pipeline_goes_on_through_an_outage_a_throttle_and_a_lost_lease() {
+async fn a_tolerant_pipeline_survives_an_outage_a_throttle_and_a_lost_lease() {
     let kinesis = kinesis(1).await;
     let store = MemoryLeaseStore::new();
     let mut subscription = reading(&kinesis, &store, quick(STREAM)).await.tolerant();
@@ -210,8 +210,8 @@ async fn a_tolerant_pipeline_goes_on_through_an_outage_a_throttle_and_a_lost_lea
     let second = next().await.unwrap();
     assert_eq!(text(&second), "1");
 
-    // Somebody else takes the shard, reads nothing, and dies.
-    let stolen = rob(&store).await;
+    // Another instance takes the shard, reads nothing, and dies.
+    let stolen = steal_lease(&store).await;
     noticed(&stats, second.epoch()).await;
     fill(&kinesis, 2..3).await;
     let again = next().await.unwrap();
@@ -223,8 +223,8 @@ async fn a_tolerant_pipeline_goes_on_through_an_outage_a_throttle_and_a_lost_lea
     assert_eq!(last.commit().await.unwrap(), Commit::Stored);
 }
 
-/// Takes the lease of the first shard away from its holder, who may renew it at the same moment. Tells the new epoch.
-async fn rob(store: &MemoryLeaseStore) -> u64 {
+/// Takes the lease of the first shard from its holder, which may renew it concurrently. Returns the epoch.
+async fn steal_lease(store: &MemoryLeaseStore) -> u64 {
     let row = rows(store, STREAM).await.remove(SHARD).unwrap();
     let seen = Some(row.seen());
     let mut theft = Take {
@@ -243,13 +243,13 @@ async fn rob(store: &MemoryLeaseStore) -> u64 {
     }
 }
 
-/// Waits until an instance has noticed that it lost the lease of this epoch. By then the shard may be nobody's, the thief's, or
-/// held here again: what it is in between may last too short a time to be seen.
+/// Waits until an instance has noticed that it lost the lease of this epoch. The shard may then be free, held by the
+/// thief, or held here again: an intermediate state may be too short to observe.
 async fn noticed(stats: &StatsHandle, lost: u64) {
     eventually("the theft is noticed", async || stats.snapshot().shards[0].epoch != Some(lost)).await;
 }
 
-/// The configuration of somebody who is impatient.
+/// A configuration with a short timeout per attempt.
 fn impatient(kinesis: &Emulator, attempt: Duration) -> SdkConfig {
     let keys = Credentials::new("test", "test", None, None, "test");
     SdkConfig::builder()
@@ -262,9 +262,9 @@ fn impatient(kinesis: &Emulator, attempt: Duration) -> SdkConfig {
         .build()
 }
 
-// D7, R10
+// R10, L6
 #[tokio::test]
-async fn a_read_that_is_never_answered_is_given_up_and_repeated_while_the_lease_stays() {
+async fn a_read_that_is_never_answered_times_out_and_is_retried_under_the_same_lease() {
     let kinesis = kinesis(2).await;
     for (shard, record) in [(SHARD, "hung"), (OTHER, "other")] {
         kinesis.put_to_shard(STREAM, shard, "key", record).await;
@@ -289,7 +289,7 @@ async fn a_read_that_is_never_answered_is_given_up_and_repeated_while_the_lease_
 
 // R10, R13
 #[tokio::test]
-async fn after_eleven_failures_the_reader_gives_up_and_the_next_one_begins_where_it_began() {
+async fn after_eleven_failures_the_reader_gives_up_and_the_next_reader_starts_where_it_started() {
     let kinesis = kinesis(1).await;
     let store = MemoryLeaseStore::new();
     let at_tip = quick(STREAM).initial_position(KinesisPosition::latest()).drain_timeout(Duration::ZERO);
@@ -307,9 +307,9 @@ async fn after_eleven_failures_the_reader_gives_up_and_the_next_one_begins_where
     assert!(taken.iter().all(|delivery| delivery.epoch() == 2));
 }
 
-// D19, A5
+// A5
 #[tokio::test]
-async fn a_record_that_is_held_for_ever_stops_its_shard_at_the_bound_and_no_other() {
+async fn a_record_that_is_never_settled_blocks_only_its_own_shard_at_the_bound() {
     let kinesis = kinesis(2).await;
     for i in 0..30 {
         kinesis.put_to_shard(STREAM, SHARD, "key", format!("held {i}")).await;
@@ -328,7 +328,7 @@ async fn a_record_that_is_held_for_ever_stops_its_shard_at_the_bound_and_no_othe
             delivery.ack();
         }
     }
-    // The other shard goes on; not one more record of this one comes.
+    // The other shard continues, and this shard delivers no further record.
     for i in 30..60 {
         kinesis.put_to_shard(STREAM, OTHER, "key", format!("free {i}")).await;
         let delivery = record(&mut subscription).await;
@@ -340,7 +340,7 @@ async fn a_record_that_is_held_for_ever_stops_its_shard_at_the_bound_and_no_othe
     let stands = stats.shards.iter().find(|stats| stats.shard.as_str() == SHARD).unwrap();
     assert_eq!((stands.in_flight, &stands.oldest.as_ref().unwrap().0), (10, held[0].sequence_number()));
 
-    // One is settled, one comes.
+    // Settling one record makes room for one more.
     held.pop().unwrap().ack();
     assert_eq!(text(&record(&mut subscription).await), "held 10");
     held.into_iter().for_each(Delivery::ack);
@@ -353,12 +353,12 @@ async fn a_record_that_is_held_for_ever_stops_its_shard_at_the_bound_and_no_othe
 
 // P1
 #[tokio::test]
-async fn a_put_whose_answer_is_lost_is_repeated_and_answers_with_the_record_that_counts() {
+async fn a_put_whose_answer_is_lost_is_retried_and_returns_the_retried_record() {
     let kinesis = kinesis(1).await;
     kinesis.faults().on(Op::PutRecord).first(1).apply_then_fail(AwsError::INTERNAL_FAILURE);
     let broker = instance(&kinesis, &MemoryLeaseStore::new()).await;
     let published = broker.publisher().publish(STREAM, Outgoing::new("key", "payload")).await.unwrap();
-    // At least once: the record lies there twice.
+    // At least once: the stream stores the record twice.
     let stored = kinesis.records(STREAM, SHARD).await;
     assert_eq!(stored.len(), 2);
     assert_eq!(stored[1].sequence_number, published.sequence_number().as_str());
@@ -366,7 +366,7 @@ async fn a_put_whose_answer_is_lost_is_repeated_and_answers_with_the_record_that
 
 // L4
 #[tokio::test]
-async fn a_stream_is_created_once_though_the_answer_is_lost() {
+async fn a_stream_is_created_once_even_if_the_answer_is_lost() {
     let kinesis = Emulator::start();
     kinesis.faults().on(Op::CreateStream).first(1).apply_then_fail(AwsError::INTERNAL_FAILURE);
     let creating = quick(STREAM).create_if_missing(2);
@@ -376,7 +376,7 @@ async fn a_stream_is_created_once_though_the_answer_is_lost() {
 
 // L5, X1
 #[tokio::test]
-async fn a_first_listing_that_fails_comes_out_of_the_stream_and_loses_nothing() {
+async fn a_failed_first_listing_is_yielded_by_the_stream_and_loses_no_record() {
     let kinesis = kinesis(1).await;
     kinesis.faults().on(Op::ListShards).first(3).fail(AwsError::INTERNAL_FAILURE);
     let at_tip = quick(STREAM).initial_position(KinesisPosition::latest());
@@ -411,7 +411,7 @@ async fn the_last_page_of_a_shard_may_hold_records() {
 
 // H2
 #[tokio::test]
-async fn the_rest_of_a_last_page_is_not_lost_when_the_subscription_closes_in_its_middle() {
+async fn closing_in_the_middle_of_the_last_page_loses_no_record() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, 0..3).await;
     kinesis.split(STREAM, SHARD).await;
@@ -431,7 +431,7 @@ async fn the_rest_of_a_last_page_is_not_lost_when_the_subscription_closes_in_its
 
 // R7
 #[tokio::test]
-async fn a_read_asks_for_as_many_records_as_the_descriptor_says() {
+async fn a_read_asks_for_the_number_of_records_in_the_descriptor() {
     let kinesis = kinesis(1).await;
     for (descriptor, limit) in [(quick(STREAM), 1_000), (quick(STREAM).read_limit(7), 7)] {
         kinesis.faults().clear();
@@ -444,10 +444,10 @@ async fn a_read_asks_for_as_many_records_as_the_descriptor_says() {
 
 // L6, L9
 #[tokio::test]
-async fn a_subscription_that_is_dropped_stops_reading_and_frees_its_shards_for_the_next_one() {
+async fn a_dropped_subscription_stops_reading_and_releases_its_shards() {
     let kinesis = kinesis(4).await;
     let store = MemoryLeaseStore::new();
-    // Had the leases to run out first, the second instance would wait for a minute.
+    // The TTL is a minute: the second instance can be this fast only if the leases were released.
     let lasting = || quick(STREAM).lease_ttl(PATIENCE + PATIENCE);
     let first = reading(&kinesis, &store, lasting()).await;
     kinesis.faults().called(Op::GetRecords, 4).await;
@@ -465,7 +465,7 @@ async fn a_subscription_that_is_dropped_stops_reading_and_frees_its_shards_for_t
 
 // R6, R10, A3
 #[tokio::test]
-async fn a_replay_that_loses_its_lease_before_anything_is_settled_begins_again_where_it_began() {
+async fn a_replay_that_loses_its_lease_before_the_first_settlement_restarts_where_it_started() {
     let kinesis = kinesis(1).await;
     fill(&kinesis, 0..10).await;
     let store = MemoryLeaseStore::new();
@@ -477,7 +477,7 @@ async fn a_replay_that_loses_its_lease_before_anything_is_settled_begins_again_w
     let mut replay = reading(&kinesis, &store, forced).await;
     let stats = replay.stats_handle();
     let held = records(&mut replay, 3).await;
-    rob(&store).await;
+    steal_lease(&store).await;
     noticed(&stats, held[0].epoch()).await;
     let mut replay = replay.tolerant();
     let mut epoch = 0;
@@ -487,8 +487,8 @@ async fn a_replay_that_loses_its_lease_before_anything_is_settled_begins_again_w
         assert_eq!(self::text(&delivery), text);
         assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
     }
-    // What is settled counts: from here on the checkpoint is that of the replay.
-    rob(&store).await;
+    // A settlement counts: from now on the checkpoint is that of the replay.
+    steal_lease(&store).await;
     noticed(&stats, epoch).await;
     let delivery = replay.try_next().await.unwrap().unwrap();
     assert_eq!(text(&delivery), "5");
@@ -497,7 +497,7 @@ async fn a_replay_that_loses_its_lease_before_anything_is_settled_begins_again_w
 
 // H4, L5
 #[tokio::test]
-async fn a_shard_whose_iterator_does_not_come_holds_up_no_other() {
+async fn a_shard_whose_iterator_call_hangs_blocks_no_other_shard() {
     let kinesis = kinesis(2).await;
     let store = MemoryLeaseStore::new();
     let mut subscription = reading(&kinesis, &store, quick(STREAM)).await;
@@ -518,7 +518,7 @@ async fn a_shard_whose_iterator_does_not_come_holds_up_no_other() {
 
 // A5
 #[tokio::test]
-async fn a_user_who_pauses_is_read_ahead_for_as_far_as_the_bytes_allow() {
+async fn while_the_user_pauses_reading_ahead_stops_at_the_byte_budget() {
     let kinesis = kinesis(2).await;
     let half = vec![0; 512 << 10];
     for shard in [SHARD, OTHER] {
@@ -529,8 +529,8 @@ async fn a_user_who_pauses_is_read_ahead_for_as_far_as_the_bytes_allow() {
     let store = MemoryLeaseStore::new();
     let mut subscription = reading(&kinesis, &store, quick(STREAM).read_limit(1).max_buffered_bytes(600 << 10)).await;
     let held = || subscription.stats().bytes_held;
-    eventually("one page is there", async || held() > 512 << 10).await;
-    // Room for one page, and not for the one of the other shard.
+    eventually("one page is buffered", async || held() > 512 << 10).await;
+    // There is room for one page, and none for the page of the other shard.
     sleep(Duration::from_millis(500)).await;
     assert!(held() < 600 << 10);
     assert_eq!(kinesis.faults().count(Op::GetRecords), 1);
@@ -540,15 +540,15 @@ async fn a_user_who_pauses_is_read_ahead_for_as_far_as_the_bytes_allow() {
     }
 }
 
-// D19, A5
+// A5
 #[tokio::test]
-async fn what_a_shard_at_its_bound_has_read_ahead_does_not_keep_the_others_from_reading() {
+async fn the_pages_of_a_shard_at_its_bound_do_not_keep_other_shards_from_reading() {
     let kinesis = kinesis(2).await;
     let tight = quick(STREAM).read_limit(3).max_in_flight(2).max_buffered_bytes(250 << 10);
     let mut subscription = reading(&kinesis, &MemoryLeaseStore::new(), tight).await;
     let stats = subscription.stats_handle();
     let idle = async || stats.snapshot().shards.iter().all(|stats| stats.reads > 0);
-    eventually("both shards are idle, so that no more than nothing is expected of them", idle).await;
+    eventually("both shards are idle, so that the library expects empty pages", idle).await;
     let reads = kinesis.faults().on(Op::GetRecords).shard(SHARD).hold();
     for i in 0..6 {
         let payload = format!("{i}{}", " ".repeat(if i < 3 { 0 } else { 100 << 10 }));
@@ -556,10 +556,10 @@ async fn what_a_shard_at_its_bound_has_read_ahead_does_not_keep_the_others_from_
     }
     reads.lift();
     let mut held = vec![record(&mut subscription).await];
-    eventually("a second page is there", async || stats.snapshot().bytes_held > 300 << 10).await;
+    eventually("a second page is buffered", async || stats.snapshot().bytes_held > 300 << 10).await;
     held.push(record(&mut subscription).await);
 
-    // The third record waits for room, and the second page waits behind it.
+    // The third record waits for room, and so does the second page.
     kinesis.put_to_shard(STREAM, OTHER, "key", "free").await;
     let free = record(&mut subscription).await;
     assert_eq!(text(&free), "free");
@@ -572,7 +572,7 @@ async fn what_a_shard_at_its_bound_has_read_ahead_does_not_keep_the_others_from_
     }
 }
 
-/// What a careless user does with a record, by its number: all there is to do, in tasks of its own too.
+/// Settles a record in one of all possible ways, by its number, including from other tasks.
 async fn work(delivery: Delivery) {
     let number: usize = text(&delivery).parse().unwrap();
     match (delivery.attempt(), number % 20) {
@@ -582,7 +582,7 @@ async fn work(delivery: Delivery) {
         (_, 8..12) => drop(tokio::spawn(delivery.commit()).await.unwrap()),
         (_, 12) => drop(commit_all([delivery]).await.unwrap()),
         (_, 13) => {
-            // It is settled as soon as it was polled.
+            // A commit settles the record at its first poll.
             drop(delivery.commit().now_or_never());
         }
         _ => delivery.ack(),
@@ -591,7 +591,7 @@ async fn work(delivery: Delivery) {
 
 // S1, A1, A3, A7, H1
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn threads_that_settle_in_every_way_while_shards_split_lose_nothing() {
+async fn settling_from_many_threads_in_every_way_while_shards_split_loses_no_record() {
     let kinesis = kinesis(4).await;
     let store = MemoryLeaseStore::new();
     let descriptor = quick(STREAM).max_in_flight(100).read_limit(60).poll_interval(Duration::from_millis(5));
@@ -617,7 +617,7 @@ async fn threads_that_settle_in_every_way_while_shards_split_lose_nothing() {
         kinesis.put_all(STREAM, records).await;
         kinesis.split(STREAM, shard).await;
     }
-    eventually("all are settled", async || seen.lock().unwrap().len() == 1_500).await;
+    eventually("all records are settled", async || seen.lock().unwrap().len() == 1_500).await;
     assert!(closer.close().await.is_clean());
     pipeline.await.unwrap().unwrap();
     assert!(seen.lock().unwrap().iter().copied().eq(0..1_500));

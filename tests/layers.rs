@@ -1,6 +1,6 @@
-//! The house stands: every module imports only from below itself, so there are no circles.
+//! The layering of the crate: every module imports only from lower layers, so there are no cycles.
 
-#![expect(clippy::unwrap_used, reason = "what cannot be read is a failed test")]
+#![expect(clippy::unwrap_used, reason = "an unreadable file fails the test")]
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The folders of the crate, the lowest first, as ARCHITECTURE.md draws them. `simulation` holds tests alone.
+/// The folders of the crate, the lowest first, as in ARCHITECTURE.md. `simulation` holds only tests.
 const ORDER: &[&str] = &[
     "util",
     "types",
@@ -36,13 +36,13 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
-/// The top module in which a file lies.
+/// The top-level module of a file.
 fn module(file: &Path, src: &Path) -> String {
     let first = file.strip_prefix(src).unwrap().components().next().unwrap();
     Path::new(&first).with_extension("").to_string_lossy().into_owned()
 }
 
-/// The top modules that a file imports with `use crate::`, tests left out.
+/// The top-level modules that a file imports with `use crate::`, except in tests.
 fn imports(text: &str) -> BTreeSet<String> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let mut found = BTreeSet::new();
@@ -71,7 +71,7 @@ fn imports(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_module_imports_only_from_below_itself() {
+fn every_module_imports_only_from_lower_layers() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let rank = |name: &str| ORDER.iter().position(|module| *module == name);
     let mut upwards = Vec::new();

@@ -1,6 +1,6 @@
-//! Publishing many records at a time, on the wire: to an emulator behind a layer of faults.
+//! Publishing many records, end to end: to an emulator behind a fault layer.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use kinesis_stream::{
     Acker, Action, ErrorClass, FailureKind, KinesisBroker, KinesisError, MemoryLeaseStore, Outgoing, PublishError,
     PublishOrder, PublishTo, Published, Publisher,
 };
-use kinesis_stream_support::{AwsError, Emulator, Ground, Op, Server};
+use kinesis_stream_support::{AwsError, Emulator, Harness, Op, Server};
 use tokio::time::Instant;
 
 mod wire;
@@ -27,30 +27,30 @@ async fn kinesis(shards: u32) -> Emulator {
     kinesis
 }
 
-async fn publisher(ground: &Ground) -> Publisher {
-    instance(ground, &MemoryLeaseStore::new()).await.publisher()
+async fn publisher(harness: &Harness) -> Publisher {
+    instance(harness, &MemoryLeaseStore::new()).await.publisher()
 }
 
-/// Records with keys of their own.
+/// Records with a different key each.
 fn numbered(count: usize) -> Vec<Outgoing> {
     (0..count).map(|number| Outgoing::new(format!("key {number}"), number.to_string())).collect()
 }
 
-/// What lies in the shards of the stream, by shard.
-async fn stored(ground: &Ground) -> BTreeMap<String, Vec<Bytes>> {
+/// The records in the stream, by shard.
+async fn stored(harness: &Harness) -> BTreeMap<String, Vec<Bytes>> {
     let mut stored = BTreeMap::new();
-    for shard in ground.shards(STREAM).await {
-        let records = ground.records(STREAM, &shard.id).await.into_iter();
+    for shard in harness.shards(STREAM).await {
+        let records = harness.records(STREAM, &shard.id).await.into_iter();
         stored.insert(shard.id, records.map(|record| record.data.into()).collect());
     }
     stored
 }
 
-async fn stored_count(ground: &Ground) -> usize {
-    stored(ground).await.values().map(Vec::len).sum()
+async fn stored_count(harness: &Harness) -> usize {
+    stored(harness).await.values().map(Vec::len).sum()
 }
 
-/// The payloads of a request, as the wire has them.
+/// How many records each request held.
 fn sent(kinesis: &Emulator) -> Vec<usize> {
     let calls = kinesis.faults().calls(Op::PutRecords).into_iter();
     calls.map(|call| call.body()["Records"].as_array().unwrap().len()).collect()
@@ -62,7 +62,7 @@ fn failures(results: &[Result<Published, PublishError>]) -> Vec<(usize, &Publish
 
 // L1, P3
 #[tokio::test]
-async fn a_failed_entry_of_three_is_sent_again_alone_and_every_record_has_a_result() {
+async fn a_failed_entry_of_three_is_resent_alone_and_every_record_gets_a_result() {
     let kinesis = kinesis(1).await;
     kinesis.faults().on(Op::PutRecords).nth(1).fail_entries([1], AwsError::THROTTLED);
     let results = publisher(&kinesis).await.publish_all(STREAM, numbered(3)).await;
@@ -79,7 +79,7 @@ async fn a_failed_entry_of_three_is_sent_again_alone_and_every_record_has_a_resu
 
 // P3
 #[tokio::test]
-async fn throttled_for_seconds_a_stream_takes_every_record_in_the_end() {
+async fn a_stream_that_throttles_for_seconds_gets_every_record_in_the_end() {
     let kinesis = kinesis(2).await;
     let throttle = kinesis.faults().on(Op::PutRecords).fail_entries(1..100, AwsError::THROTTLED);
     let refusal = kinesis.faults().on(Op::PutRecords).nth(3).fail(AwsError::LIMIT_EXCEEDED);
@@ -90,7 +90,7 @@ async fn throttled_for_seconds_a_stream_takes_every_record_in_the_end() {
     let results = publishing.await.unwrap();
     assert!(failures(&results).is_empty());
     assert_eq!((refusal.hits(), stored_count(&kinesis).await), (1, 100));
-    // Nothing is repeated below the library, so pauses are as long as they should be.
+    // The SDK does not retry, so the pauses are those of the library.
     let calls = kinesis.faults().calls(Op::PutRecords);
     assert_eq!(sent(&kinesis)[..5], [100, 99, 98, 98, 97]);
     assert!(calls[4].at() - calls[0].at() >= Duration::from_millis(100 + 200 + 100 + 800));
@@ -98,7 +98,7 @@ async fn throttled_for_seconds_a_stream_takes_every_record_in_the_end() {
 
 // P3
 #[tokio::test]
-async fn a_request_whose_answer_is_lost_is_sent_again_and_nothing_is_lost() {
+async fn a_request_whose_answer_is_lost_is_resent_and_no_record_is_lost() {
     let kinesis = kinesis(1).await;
     kinesis.faults().on(Op::PutRecords).first(1).apply_then_fail(AwsError::INTERNAL_FAILURE);
     let results = publisher(&kinesis).await.publish_all(STREAM, numbered(2)).await;
@@ -108,7 +108,7 @@ async fn a_request_whose_answer_is_lost_is_sent_again_and_nothing_is_lost() {
 
 // P3
 #[tokio::test]
-async fn a_call_that_hangs_is_given_up_at_its_timeout_and_sent_again() {
+async fn a_hanging_call_times_out_and_is_resent() {
     let kinesis = kinesis(1).await;
     kinesis.faults().on(Op::PutRecords).first(1).hang();
     let broker = KinesisBroker::new().endpoint(kinesis.endpoint()).test_credentials();
@@ -120,8 +120,8 @@ async fn a_call_that_hangs_is_given_up_at_its_timeout_and_sent_again() {
 
 // P3, S2
 #[tokio::test]
-async fn a_record_over_the_limit_of_its_stream_is_refused_alone() {
-    // The emulator takes records of 1 MiB, as a stream does unless its limit was raised.
+async fn a_record_over_the_limit_of_its_stream_fails_alone() {
+    // The emulator accepts records of 1 MiB, like a stream whose limit was not raised.
     let kinesis = kinesis(1).await;
     let mut given = numbered(20);
     given[7] = Outgoing::new("large", vec![b'.'; (1 << 20) + 1]);
@@ -135,8 +135,8 @@ async fn a_record_over_the_limit_of_its_stream_is_refused_alone() {
 
 // P3
 #[tokio::test]
-async fn a_server_that_takes_smaller_requests_gets_halves() {
-    // 8 MiB in one request, of which the emulator takes 5.
+async fn a_request_that_is_too_large_for_the_server_is_split_in_half() {
+    // One request of 8 MiB; the emulator accepts 5 MiB.
     let kinesis = kinesis(1).await;
     let large = |number: usize| Outgoing::new(format!("key {number}"), vec![b'.'; 800 << 10]);
     let results = publisher(&kinesis).await.publish_all(STREAM, (0..10).map(large)).await;
@@ -144,7 +144,7 @@ async fn a_server_that_takes_smaller_requests_gets_halves() {
     assert_eq!(sent(&kinesis), [10, 5, 5]);
 }
 
-/// Takes whatever is put, and says how many bytes the requests had.
+/// Accepts every put, and returns the size of the request as the sequence number.
 async fn take_all(bytes: Bytes) -> ([(&'static str, &'static str); 1], String) {
     let entries = String::from_utf8_lossy(&bytes).matches(r#""PartitionKey":"#).count();
     let number = bytes.len();
@@ -154,10 +154,10 @@ async fn take_all(bytes: Bytes) -> ([(&'static str, &'static str); 1], String) {
 
 // P3, S2
 #[tokio::test]
-async fn a_record_of_ten_mebibytes_goes_out_to_a_server_that_takes_it_and_others_go_beside_it() {
+async fn a_record_of_ten_mebibytes_is_sent_in_its_own_request() {
     let router = Router::new().fallback(take_all).layer(DefaultBodyLimit::disable());
     let server = Server::start("takes-all", router).unwrap();
-    let publisher = publisher(&Ground::at(server.endpoint())).await;
+    let publisher = publisher(&Harness::at(server.endpoint())).await;
     let largest = Outgoing::new("k", vec![b'.'; (10 << 20) - 1]);
     let results = publisher.publish_all(STREAM, [largest, Outgoing::new("l", "x")]).await;
     let bytes: Vec<usize> =
@@ -167,7 +167,7 @@ async fn a_record_of_ten_mebibytes_goes_out_to_a_server_that_takes_it_and_others
 
 // P3, L3
 #[tokio::test]
-async fn a_sink_without_permission_denies_each_record_and_says_which_permission_it_is() {
+async fn a_sink_without_permission_fails_each_record_and_names_the_permission() {
     let kinesis = kinesis(1).await;
     kinesis.faults().on(Op::PutRecords).fail(AwsError::ACCESS_DENIED);
     let mut sink = publisher(&kinesis).await.sink(STREAM).unwrap();
@@ -185,7 +185,7 @@ async fn a_sink_without_permission_denies_each_record_and_says_which_permission_
 
 // P3
 #[tokio::test]
-async fn a_stream_that_does_not_exist_and_a_server_that_is_gone_are_told_apart() {
+async fn a_missing_stream_and_an_unreachable_server_are_different_errors() {
     let kinesis = kinesis(1).await;
     let publisher = publisher(&kinesis).await;
     let error = publisher.publish_all("nowhere", numbered(1)).await.pop().unwrap().unwrap_err();
@@ -202,7 +202,7 @@ async fn a_stream_that_does_not_exist_and_a_server_that_is_gone_are_told_apart()
 
 // P3
 #[tokio::test]
-async fn an_explicit_hash_key_picks_the_shard_whatever_the_partition_key_is() {
+async fn an_explicit_hash_key_overrides_the_partition_key() {
     let kinesis = kinesis(4).await;
     let publisher = publisher(&kinesis).await;
     for (number, shard) in kinesis.shards(STREAM).await.into_iter().enumerate() {
@@ -217,7 +217,7 @@ async fn an_explicit_hash_key_picks_the_shard_whatever_the_partition_key_is() {
 
 // P3
 #[tokio::test]
-async fn in_a_storm_of_failures_every_record_is_stored_and_in_the_order_of_its_key() {
+async fn under_random_failures_every_record_is_stored_in_the_order_of_its_key() {
     let kinesis = kinesis(3).await;
     let faults = kinesis.faults();
     faults.on(Op::PutRecords).some(200, 1).fail_entries([0, 2, 3], AwsError::THROTTLED);
@@ -228,7 +228,7 @@ async fn in_a_storm_of_failures_every_record_is_stored_and_in_the_order_of_its_k
     let sink = publisher(&kinesis).await.sink(to).unwrap();
     let records = (0..600).map(|number| Outgoing::new(format!("key {}", number % 50), number.to_string()));
     let results: Vec<_> = stream::iter(records).map(|record| sink.publish(record)).buffered(300).collect().await;
-    // The invented refusal can meet a record that is alone.
+    // The injected rejection can hit a request with a single record.
     let failed = failures(&results);
     assert!(failed.iter().all(|(_, error)| matches!(error.cause(), KinesisError::Refused { .. })), "{failed:?}");
     let mut by_key: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -245,7 +245,7 @@ async fn in_a_storm_of_failures_every_record_is_stored_and_in_the_order_of_its_k
 
 // P3, A1, A2
 #[tokio::test]
-async fn a_pipeline_from_stream_to_stream_loses_nothing_when_its_sink_fails_half_way_and_it_starts_again() {
+async fn a_pipeline_from_stream_to_stream_restarts_after_a_sink_failure_without_losing_a_record() {
     const OUT: &str = "out";
     let kinesis = kinesis(2).await;
     kinesis.create_stream(OUT, 1).await;
@@ -265,7 +265,7 @@ async fn a_pipeline_from_stream_to_stream_loses_nothing_when_its_sink_fails_half
             })
             .forward(sink.sink_err_into());
         let closing = async {
-            eventually("all is there", async || kinesis.records(OUT, SHARD).await.len() >= 200).await;
+            eventually("all records are there", async || kinesis.records(OUT, SHARD).await.len() >= 200).await;
             Ok(closer.close().await)
         };
         match try_join(pipeline, closing).await {
@@ -282,7 +282,7 @@ async fn a_pipeline_from_stream_to_stream_loses_nothing_when_its_sink_fails_half
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers, (0..200).collect::<Vec<_>>());
-    // The checkpoints cover everything: nothing comes again.
+    // The checkpoints cover every record, so no record is redelivered.
     assert!(rows(&store, STREAM).await.values().all(|row| row.checkpoint.is_some() && row.owner.is_none()));
     let seals = seal(&kinesis, STREAM).await;
     let mut third = reading(&kinesis, &store, quick(STREAM)).await;
@@ -291,7 +291,7 @@ async fn a_pipeline_from_stream_to_stream_loses_nothing_when_its_sink_fails_half
 
 // P3
 #[tokio::test]
-async fn relaxed_records_all_arrive() {
+async fn every_record_arrives_with_relaxed_order() {
     let kinesis = kinesis(2).await;
     let to = PublishTo::new(STREAM).order(PublishOrder::Relaxed);
     let mut sink = publisher(&kinesis).await.sink(to).unwrap();
@@ -304,7 +304,7 @@ async fn relaxed_records_all_arrive() {
 // P3, R12
 #[cfg(feature = "kpl")]
 #[tokio::test]
-async fn an_aggregate_is_told_as_such_by_a_subscription_and_a_record_alone_is_a_record() {
+async fn an_aggregate_is_reported_as_one_and_a_single_record_stays_plain() {
     let kinesis = kinesis(1).await;
     let publisher = publisher(&kinesis).await;
     let many = (0..1_000).map(|number| Outgoing::new("key", number.to_string()));

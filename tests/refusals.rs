@@ -1,6 +1,6 @@
-//! Bad input and bad surroundings: each is one typed error, at the moment at which it can be known, and says what to do.
+//! Bad input and bad environments: each yields one typed error, as early as possible, that says what to do.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{error::Error, net::TcpListener};
 
@@ -17,7 +17,7 @@ use kinesis_stream::{
     Action, ConnectedKinesisBroker, ErrorClass, FailureKind, KinesisBroker, KinesisError, KinesisPosition,
     KinesisStream, Outgoing, Subscription,
 };
-use kinesis_stream_support::{AwsError, Emulator, Ground, Op};
+use kinesis_stream_support::{AwsError, Emulator, Harness, Op};
 use tokio::time::{Duration, timeout};
 
 const STREAM: &str = "stream";
@@ -28,23 +28,23 @@ async fn kinesis() -> Emulator {
     kinesis
 }
 
-fn broker(ground: &Ground) -> KinesisBroker {
-    KinesisBroker::new().endpoint(ground.endpoint()).test_credentials()
+fn broker(harness: &Harness) -> KinesisBroker {
+    KinesisBroker::new().endpoint(harness.endpoint()).test_credentials()
 }
 
-async fn connected(ground: &Ground) -> ConnectedKinesisBroker {
-    broker(ground).connect().await.unwrap()
+async fn connected(harness: &Harness) -> ConnectedKinesisBroker {
+    broker(harness).connect().await.unwrap()
 }
 
-/// Why subscribing fails.
+/// The error of a failing subscribe.
 async fn refusal(broker: &ConnectedKinesisBroker, stream: impl Into<KinesisStream>) -> KinesisError {
     match broker.subscribe(stream).await {
-        Ok(_) => panic!("it is refused"),
+        Ok(_) => panic!("subscribe must fail"),
         Err(error) => error,
     }
 }
 
-/// Every error is fit to be passed on, kept and logged.
+/// Asserts that the error can be cloned, sent to other threads and logged.
 #[track_caller]
 fn is_fit(error: &KinesisError) {
     fn is_cheap<T: Error + Clone + Send + Sync + 'static>(error: &T) -> String {
@@ -54,7 +54,7 @@ fn is_fit(error: &KinesisError) {
     assert!(!text.contains('\n') && text.len() < 400, "{text}");
 }
 
-/// What was refused, for an argument or a setting.
+/// What an `Invalid` error rejected, and why.
 #[track_caller]
 fn invalid(error: &KinesisError) -> (&'static str, &str) {
     is_fit(error);
@@ -67,7 +67,7 @@ fn invalid(error: &KinesisError) -> (&'static str, &str) {
 
 // L3
 #[tokio::test]
-async fn wrong_credentials_stop_the_start_with_an_error_that_names_the_call_and_the_stream() {
+async fn wrong_credentials_fail_the_start_with_an_error_that_names_the_call_and_the_stream() {
     for code in ["AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"] {
         let kinesis = kinesis().await;
         kinesis.faults().on(Op::DescribeStreamSummary).fail(AwsError::rejected(code));
@@ -89,7 +89,7 @@ async fn wrong_credentials_stop_the_start_with_an_error_that_names_the_call_and_
 
 // L3, P1
 #[tokio::test]
-async fn a_publisher_without_permission_is_denied() {
+async fn a_publisher_without_permission_gets_an_access_denied_error() {
     let kinesis = kinesis().await;
     kinesis.faults().on(Op::PutRecord).fail(AwsError::ACCESS_DENIED);
     let publisher = connected(&kinesis).await.publisher();
@@ -107,14 +107,14 @@ fn config(endpoint: &str) -> aws_types::sdk_config::Builder {
 
 // L3
 #[tokio::test]
-async fn a_configuration_without_credentials_is_refused_when_connecting() {
+async fn connecting_fails_without_credentials() {
     let error = KinesisBroker::from_config(config("http://127.0.0.1:1").build()).connect().await.unwrap_err();
     assert_eq!(invalid(&error), ("credentials", "the SdkConfig holds no credentials provider"));
 }
 
 // L3
 #[tokio::test]
-async fn a_call_timeout_outside_of_its_limits_is_refused_when_connecting() {
+async fn connecting_fails_with_a_call_timeout_out_of_range() {
     for limit in [Duration::ZERO, Duration::from_micros(999), Duration::from_secs(3_601), Duration::MAX] {
         let broker = KinesisBroker::new().endpoint("http://127.0.0.1:1").test_credentials().call_timeout(limit);
         let error = broker.connect().await.unwrap_err();
@@ -124,20 +124,20 @@ async fn a_call_timeout_outside_of_its_limits_is_refused_when_connecting() {
 
 // L3
 #[tokio::test]
-async fn an_empty_configuration_is_refused_when_connecting_and_does_not_panic() {
+async fn connecting_with_an_empty_configuration_fails_without_a_panic() {
     let error = KinesisBroker::from_config(SdkConfig::builder().build()).connect().await.unwrap_err();
     assert_eq!(invalid(&error).0, "region");
 }
 
 // L3
 #[tokio::test]
-async fn an_endpoint_that_is_no_url_is_refused_when_connecting() {
+async fn connecting_fails_with_an_endpoint_that_is_not_a_url() {
     let error = KinesisBroker::new().endpoint("localhost:4566").test_credentials().connect().await.unwrap_err();
     let (what, problem) = invalid(&error);
     assert!(what == "endpoint" && problem.contains("localhost:4566"), "{error}");
 }
 
-/// A provider that has nothing to provide, as on a machine without a profile.
+/// A provider without credentials, as on a machine without a profile.
 #[derive(Debug)]
 struct Empty;
 
@@ -153,7 +153,7 @@ impl aws_credential_types::provider::ProvideCredentials for Empty {
 
 // L3
 #[tokio::test]
-async fn credentials_that_cannot_be_had_stop_the_start_before_anything_is_sent() {
+async fn unavailable_credentials_fail_the_start_before_any_call_is_sent() {
     let kinesis = kinesis().await;
     kinesis.faults().clear();
     let config = config(&kinesis.endpoint()).credentials_provider(SharedCredentialsProvider::new(Empty)).build();
@@ -167,7 +167,7 @@ async fn credentials_that_cannot_be_had_stop_the_start_before_anything_is_sent()
 
 // L4
 #[tokio::test]
-async fn a_stream_that_does_not_exist_is_named() {
+async fn the_error_for_a_missing_stream_names_it() {
     let kinesis = kinesis().await;
     let broker = connected(&kinesis).await;
     let error = refusal(&broker, "nowhere").await;
@@ -179,14 +179,14 @@ async fn a_stream_that_does_not_exist_is_named() {
     );
     let error = broker.publisher().publish("nowhere", Outgoing::new("key", "payload")).await.unwrap_err();
     assert!(matches!(&error, KinesisError::Stream { stream, .. } if &**stream == "nowhere"), "{error}");
-    // A refused start leaves nothing behind.
+    // A failed start leaves no trace.
     refusal(&broker, "nowhere").await;
     drop(broker.subscribe(STREAM).await.unwrap());
 }
 
 // L4
 #[tokio::test]
-async fn a_stream_that_may_not_be_created_is_a_denial_of_that_call() {
+async fn a_denied_create_stream_is_reported_as_a_denial_of_that_call() {
     let kinesis = kinesis().await;
     kinesis.faults().on(Op::CreateStream).fail(AwsError::ACCESS_DENIED);
     let error = refusal(&connected(&kinesis).await, KinesisStream::new("nowhere").create_if_missing(1)).await;
@@ -196,12 +196,12 @@ async fn a_stream_that_may_not_be_created_is_a_denial_of_that_call() {
 
 // L4
 #[tokio::test]
-async fn an_endpoint_at_which_nobody_listens_is_an_error_of_the_start_in_bounded_time() {
+async fn an_unreachable_endpoint_fails_the_start_in_bounded_time() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", closed.local_addr().unwrap());
     drop(closed);
     let broker = KinesisBroker::new().endpoint(endpoint).test_credentials().connect().await.unwrap();
-    let error = timeout(Duration::from_secs(30), refusal(&broker, STREAM)).await.expect("it gives up by itself");
+    let error = timeout(Duration::from_secs(30), refusal(&broker, STREAM)).await.expect("subscribe gives up in time");
     is_fit(&error);
     let KinesisError::Service { stream, source } = &error else { panic!("{error}") };
     assert_eq!((&**stream, source.kind()), (STREAM, FailureKind::Unreachable));
@@ -210,7 +210,7 @@ async fn an_endpoint_at_which_nobody_listens_is_an_error_of_the_start_in_bounded
 
 // L4, S2
 #[tokio::test]
-async fn a_descriptor_outside_of_the_limits_is_refused_before_any_call() {
+async fn a_descriptor_out_of_range_is_rejected_before_any_call() {
     let kinesis = kinesis().await;
     let broker = connected(&kinesis).await;
     kinesis.faults().clear();
@@ -235,17 +235,17 @@ async fn a_descriptor_outside_of_the_limits_is_refused_before_any_call() {
 
 // L4
 #[tokio::test]
-async fn an_empty_name_of_an_owner_or_a_consumer_is_refused_when_connecting() {
-    let ground = Ground::at("http://127.0.0.1:1");
-    let error = broker(&ground).owner_id("").connect().await.unwrap_err();
+async fn connecting_fails_with_an_empty_owner_or_consumer_name() {
+    let harness = Harness::at("http://127.0.0.1:1");
+    let error = broker(&harness).owner_id("").connect().await.unwrap_err();
     assert_eq!(invalid(&error).0, "owner_id");
-    let error = broker(&ground).consumer("").connect().await.unwrap_err();
+    let error = broker(&harness).consumer("").connect().await.unwrap_err();
     assert_eq!(invalid(&error).0, "consumer");
 }
 
 // L4
 #[tokio::test]
-async fn a_stream_is_subscribed_to_once_at_a_time_and_again_after_the_first_one_is_over() {
+async fn a_broker_subscribes_to_a_stream_once_at_a_time() {
     let kinesis = kinesis().await;
     let broker = connected(&kinesis).await;
     let first = broker.subscribe(STREAM).await.unwrap();
@@ -257,33 +257,33 @@ async fn a_stream_is_subscribed_to_once_at_a_time_and_again_after_the_first_one_
     assert!(matches!(refusal(&broker, STREAM).await, KinesisError::AlreadySubscribed { .. }));
     second.close().await;
     let third = broker.subscribe(STREAM).await.unwrap();
-    // Another broker is another reader.
+    // Another broker is an independent reader.
     let _other: Subscription = connected(&kinesis).await.subscribe(STREAM).await.unwrap();
     drop(third);
 }
 
 // L4
 #[tokio::test]
-async fn a_start_that_was_given_up_half_way_makes_room_for_another() {
+async fn a_cancelled_start_makes_room_for_another() {
     let kinesis = kinesis().await;
     let broker = connected(&kinesis).await;
     for op in [Op::DescribeStreamSummary, Op::ListShards, Op::GetShardIterator] {
         kinesis.faults().clear();
         let held = kinesis.faults().on(op).hold();
         tokio::select! {
-            _ = broker.subscribe(STREAM) => panic!("{op:?} is not answered"),
+            _ = broker.subscribe(STREAM) => panic!("{op:?} must not be answered"),
             () = kinesis.faults().called(op, 1) => {}
         }
         held.lift();
         let patience = Duration::from_secs(30);
-        let again = timeout(patience, broker.subscribe(STREAM)).await.expect("there is room");
+        let again = timeout(patience, broker.subscribe(STREAM)).await.expect("the cancelled start made room");
         again.unwrap().close().await;
     }
 }
 
 // L7
 #[tokio::test]
-async fn shutting_down_does_not_wait_for_a_start_that_is_under_way() {
+async fn shutting_down_does_not_wait_for_a_start_in_progress() {
     let kinesis = kinesis().await;
     let broker = broker(&kinesis);
     let (starting, other) = (broker.clone().connect().await.unwrap(), broker.connect().await.unwrap());
@@ -296,13 +296,13 @@ async fn shutting_down_does_not_wait_for_a_start_that_is_under_way() {
         kinesis.faults().called(Op::DescribeStreamSummary, 1).await;
         other.shutdown().await;
     };
-    timeout(Duration::from_secs(30), async { tokio::join!(start, stop) }).await.expect("it ends at once");
+    timeout(Duration::from_secs(30), async { tokio::join!(start, stop) }).await.expect("both end in time");
     held.lift();
 }
 
 // S2, P1
 #[tokio::test]
-async fn a_record_over_its_limits_is_refused_before_any_call() {
+async fn a_record_over_the_limits_is_rejected_before_any_call() {
     let kinesis = kinesis().await;
     let publisher = connected(&kinesis).await.publisher();
     kinesis.faults().clear();
@@ -324,7 +324,7 @@ async fn a_record_over_its_limits_is_refused_before_any_call() {
 
 // L2, L7
 #[tokio::test]
-async fn a_publisher_works_from_connecting_to_shutting_down_and_says_so_before_and_after() {
+async fn a_publisher_works_only_between_connect_and_shutdown_and_says_so() {
     let kinesis = kinesis().await;
     let broker = broker(&kinesis);
     let early = broker.publisher();
@@ -349,7 +349,7 @@ async fn a_publisher_works_from_connecting_to_shutting_down_and_says_so_before_a
 
 // L7
 #[tokio::test]
-async fn a_clone_that_is_connected_cannot_subscribe_after_the_shutdown() {
+async fn a_connected_clone_cannot_subscribe_after_shutdown() {
     let kinesis = kinesis().await;
     let broker = broker(&kinesis);
     let (one, other) = (broker.clone().connect().await.unwrap(), broker.connect().await.unwrap());
@@ -359,22 +359,22 @@ async fn a_clone_that_is_connected_cannot_subscribe_after_the_shutdown() {
 
 // X3
 #[tokio::test]
-async fn the_sources_of_an_error_lead_to_the_error_of_the_sdk() {
+async fn the_source_chain_of_an_error_leads_to_the_sdk_error() {
     let kinesis = kinesis().await;
     let error = refusal(&connected(&kinesis).await, "nowhere").await;
     let failure = error.source().expect("what failed");
     let sdk = failure.source().expect("the error of the SDK");
     let sdk = sdk.downcast_ref::<SdkError<DescribeStreamSummaryError, aws_sdk_kinesis::config::http::HttpResponse>>();
-    let sdk = sdk.expect("it is the one of this call");
+    let sdk = sdk.expect("the error of this call");
     assert!(sdk.as_service_error().unwrap().is_resource_not_found_exception());
     assert_eq!(sdk.code(), Some("ResourceNotFoundException"));
-    // A clone has the same.
+    // A clone has the same source.
     assert!(error.clone().source().and_then(Error::source).is_some());
 }
 
 // L3
 #[tokio::test]
-async fn a_configuration_of_the_users_own_is_taken_as_it_is() {
+async fn an_sdk_config_of_the_user_is_used_as_it_is() {
     let kinesis = kinesis().await;
     let keys = Credentials::new("test", "test", None, None, "test");
     let config = config(&kinesis.endpoint()).credentials_provider(SharedCredentialsProvider::new(keys)).build();

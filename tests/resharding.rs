@@ -1,34 +1,34 @@
-//! Streams that are split, merged, deleted and created again while they are read, on a whole Kinesis.
+//! Streams that are split, merged, deleted and recreated while they are read, end to end.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::collections::BTreeMap;
 
 use kinesis_stream::{Checkpoint, ErrorClass, KinesisError, KinesisPosition, MemoryLeaseStore, Subscription};
-use kinesis_stream_support::{AwsError, Emulator, Ground, Op, unique};
+use kinesis_stream_support::{AwsError, Emulator, Harness, Op, unique};
 use tokio::time::{Duration, Instant, sleep};
 
 mod wire;
 
 use self::wire::{eventually, item, quick, reading, record, records, rows, seal, text, texts, up_to_seals};
 
-/// Longer than any test: what would come by it does not come.
+/// An interval longer than any test, for timers that must not fire.
 const NEVER: Duration = Duration::from_hours(1);
 
 const STREAM: &str = "stream";
 
-async fn fill(ground: &Ground, stream: &str, shard: &str, prefix: &str, n: usize) {
+async fn fill(harness: &Harness, stream: &str, shard: &str, prefix: &str, n: usize) {
     for i in 0..n {
-        ground.put_to_shard(stream, shard, prefix, format!("{prefix} {i}")).await;
+        harness.put_to_shard(stream, shard, prefix, format!("{prefix} {i}")).await;
     }
 }
 
-/// The next error, past no record.
+/// The next item, which must be an error.
 async fn error(subscription: &mut Subscription) -> KinesisError {
     item(subscription).await.unwrap().unwrap_err()
 }
 
-/// Settles so many records, past transient errors: what they say, and the errors.
+/// Settles `n` records. Returns their texts, and the errors in between.
 async fn settle(subscription: &mut Subscription, n: usize) -> (Vec<String>, Vec<KinesisError>) {
     let (mut said, mut errors) = (Vec::new(), Vec::new());
     while said.len() < n {
@@ -48,23 +48,23 @@ async fn settle(subscription: &mut Subscription, n: usize) -> (Vec<String>, Vec<
 
 // H1, S3
 #[tokio::test]
-async fn keys_keep_their_order_through_splits_of_splits_and_merges_under_load() {
-    let ground = Ground::from_env();
+async fn keys_keep_their_order_through_repeated_splits_and_merges_under_load() {
+    let harness = Harness::from_env();
     let stream = &unique("load");
-    ground.create_stream(stream, 2).await;
+    harness.create_stream(stream, 2).await;
     let store = MemoryLeaseStore::new();
-    let mut subscription = reading(&ground, &store, quick(stream)).await;
+    let mut subscription = reading(&harness, &store, quick(stream)).await;
     let load = async {
         for i in 0..300 {
-            ground.put(stream, &format!("key {}", i % 8), i.to_string()).await;
+            harness.put(stream, &format!("key {}", i % 8), i.to_string()).await;
         }
     };
     let changes = async {
-        let first = ground.shards(stream).await[0].id.clone();
-        let [low, high] = ground.split(stream, &first).await;
-        let [_, right] = ground.split(stream, &low).await;
-        let merged = ground.merge(stream, &right, &high).await;
-        ground.split(stream, &merged).await;
+        let first = harness.shards(stream).await[0].id.clone();
+        let [low, high] = harness.split(stream, &first).await;
+        let [_, right] = harness.split(stream, &low).await;
+        let merged = harness.merge(stream, &right, &high).await;
+        harness.split(stream, &merged).await;
     };
     let mut by_key = BTreeMap::<String, Vec<usize>>::new();
     let consumer = async {
@@ -80,7 +80,7 @@ async fn keys_keep_their_order_through_splits_of_splits_and_merges_under_load() 
     let expected = (0..8).map(|k| (format!("key {k}"), (0..300).skip(k).step_by(8).collect()));
     assert_eq!(by_key, expected.collect());
     let closed: Vec<String> =
-        ground.shards(stream).await.into_iter().filter(|shard| shard.closed).map(|shard| shard.id).collect();
+        harness.shards(stream).await.into_iter().filter(|shard| shard.closed).map(|shard| shard.id).collect();
     assert_eq!(closed.len(), 5);
     eventually("every closed shard has its end stored", async || {
         let rows = rows(&store, stream).await;
@@ -91,7 +91,7 @@ async fn keys_keep_their_order_through_splits_of_splits_and_merges_under_load() 
 
 // H4
 #[tokio::test]
-async fn children_are_read_right_after_the_last_delivery_of_their_parent_is_settled_without_waiting_for_a_listing() {
+async fn children_are_read_at_once_after_the_last_settlement_of_their_parent_without_a_listing() {
     let mut times = Vec::new();
     for _ in 0..10 {
         let kinesis = Emulator::start();
@@ -122,9 +122,9 @@ async fn children_are_read_right_after_the_last_delivery_of_their_parent_is_sett
     assert!(times[0] < Duration::from_millis(100), "{times:?}");
 }
 
-// F1, H7
+// H7
 #[tokio::test]
-async fn a_checkpoint_that_the_service_refuses_is_one_error_and_the_shard_is_read_from_its_oldest_record() {
+async fn a_checkpoint_that_the_service_rejects_is_reported_once_and_its_shard_is_read_from_the_oldest_record() {
     let kinesis = Emulator::start();
     kinesis.create_stream(STREAM, 1).await;
     let shard = &kinesis.shards(STREAM).await[0].id;
@@ -147,41 +147,41 @@ async fn a_checkpoint_that_the_service_refuses_is_one_error_and_the_shard_is_rea
     assert_eq!(up_to_seals(&mut second, seals).await, ["record 0", "record 1", "record 2"]);
 }
 
-/// Deletes the stream and creates it again, in another second: the service tells the time of creation in seconds.
-async fn recreate(ground: &Ground, stream: &str, shards: u32) {
-    ground.delete_stream(stream).await;
+/// Deletes the stream and recreates it in another second: the service reports creation times in seconds.
+async fn recreate(harness: &Harness, stream: &str, shards: u32) {
+    harness.delete_stream(stream).await;
     sleep(Duration::from_millis(1_100)).await;
-    ground.create_stream(stream, shards).await;
+    harness.create_stream(stream, shards).await;
 }
 
-// F2, H7
+// H7
 #[tokio::test]
-async fn a_stream_that_was_created_again_is_read_from_its_start_and_that_is_said_once() {
-    let ground = Ground::from_env();
+async fn a_recreated_stream_is_read_from_its_start_and_reported_once() {
+    let harness = Harness::from_env();
     let stream = &unique("again");
-    ground.create_stream(stream, 2).await;
+    harness.create_stream(stream, 2).await;
     let store = MemoryLeaseStore::new();
-    ground.put_all(stream, (0..20).map(|i| (format!("key {i}"), "old"))).await;
-    let mut first = reading(&ground, &store, quick(stream)).await;
+    harness.put_all(stream, (0..20).map(|i| (format!("key {i}"), "old"))).await;
+    let mut first = reading(&harness, &store, quick(stream)).await;
     settle(&mut first, 20).await;
     assert!(first.close().await.is_clean());
-    recreate(&ground, stream, 1).await;
-    ground.put_all(stream, ["a", "b", "c"].map(|text| ("key", text))).await;
+    recreate(&harness, stream, 1).await;
+    harness.put_all(stream, ["a", "b", "c"].map(|text| ("key", text))).await;
     let at_tip = || quick(stream).initial_position(KinesisPosition::latest());
-    let mut second = reading(&ground, &store, at_tip()).await;
+    let mut second = reading(&harness, &store, at_tip()).await;
     let (said, errors) = settle(&mut second, 3).await;
     assert_eq!(said, ["a", "b", "c"]);
     assert!(matches!(&errors[..], [KinesisError::StreamRecreated { .. }]), "{errors:?}");
-    eventually("the row of the shard that is no more is removed", async || rows(&store, stream).await.len() == 1).await;
+    eventually("the row of the removed shard is deleted", async || rows(&store, stream).await.len() == 1).await;
     assert!(second.close().await.is_clean());
-    let seals = seal(&ground, stream).await;
-    let mut third = reading(&ground, &store, at_tip()).await;
+    let seals = seal(&harness, stream).await;
+    let mut third = reading(&harness, &store, at_tip()).await;
     assert_eq!(up_to_seals(&mut third, seals).await, Vec::<String>::new());
 }
 
-// F2, H7
+// H7
 #[tokio::test]
-async fn a_stream_that_is_created_again_behind_the_back_of_a_consumer_is_read_from_its_start() {
+async fn a_stream_that_is_recreated_under_a_running_consumer_is_read_from_its_start() {
     let kinesis = Emulator::start();
     kinesis.create_stream(STREAM, 1).await;
     kinesis.put_all(STREAM, ["a", "b"].map(|text| ("key", text))).await;
@@ -191,10 +191,10 @@ async fn a_stream_that_is_created_again_behind_the_back_of_a_consumer_is_read_fr
     let held = kinesis.faults().on(Op::GetRecords).hold();
     sleep(Duration::from_millis(100)).await;
     recreate(&kinesis, STREAM, 1).await;
-    // The service refuses the iterators of the old stream; the emulator does not tell streams apart.
+    // The service rejects iterators of the old stream. The emulator does not tell the two streams apart.
     let refused = kinesis.faults().on(Op::GetRecords).first(1).fail(AwsError::INVALID_ARGUMENT);
     held.lift();
-    eventually("an iterator of the old stream is refused", async || refused.hits() == 1).await;
+    eventually("an iterator of the old stream is rejected", async || refused.hits() == 1).await;
     kinesis.put_all(STREAM, ["c", "d"].map(|text| ("key", text))).await;
     let (said, errors) = settle(&mut subscription, 2).await;
     assert_eq!(said, ["c", "d"]);
@@ -202,9 +202,9 @@ async fn a_stream_that_is_created_again_behind_the_back_of_a_consumer_is_read_fr
     assert_eq!(recreated, 1, "{errors:?}");
 }
 
-// F4, H6
+// H6
 #[tokio::test]
-async fn a_shard_that_the_service_no_longer_knows_is_said_once_and_its_children_are_read() {
+async fn a_shard_that_the_service_no_longer_knows_is_reported_once_and_its_children_are_read() {
     let kinesis = Emulator::start();
     kinesis.create_stream(STREAM, 1).await;
     let parent = kinesis.shards(STREAM).await[0].id.clone();
@@ -219,7 +219,7 @@ async fn a_shard_that_the_service_no_longer_knows_is_said_once_and_its_children_
     });
     let low_and_high = kinesis.client().split_shard().stream_name(STREAM).shard_to_split(&parent);
     low_and_high.new_starting_hash_key((1_u128 << 127).to_string()).send().await.unwrap();
-    eventually("there are children", async || kinesis.shards(STREAM).await.len() == 2).await;
+    eventually("the children are listed", async || kinesis.shards(STREAM).await.len() == 2).await;
     let seals = seal(&kinesis, STREAM).await;
     let (said, errors) = settle(&mut subscription, seals).await;
     assert_eq!(said, ["seal", "seal"]);
@@ -232,7 +232,7 @@ async fn a_shard_that_the_service_no_longer_knows_is_said_once_and_its_children_
 
 // H4
 #[tokio::test]
-async fn a_long_stream_is_listed_page_by_page_and_a_token_stands_alone() {
+async fn a_stream_with_many_shards_is_listed_page_by_page_and_a_token_is_sent_without_the_stream_name() {
     let kinesis = Emulator::builder().shards_per_page(2).start();
     kinesis.create_stream(STREAM, 5).await;
     kinesis.faults().clear();

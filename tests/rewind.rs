@@ -1,22 +1,22 @@
-//! Rewinding and reading up to the tip, on a whole Kinesis (A3, A6, L7).
+//! Seeking, and reading up to the tip, end to end (A3, A6, L7).
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use futures::{FutureExt, TryStreamExt};
 use kinesis_stream::{
     Checkpoint, Commit, Delivery, KinesisError, KinesisPosition, MemoryLeaseStore, SequenceNumber, Subscription,
 };
-use kinesis_stream_support::{Emulator, Ground, unique};
+use kinesis_stream_support::{Emulator, Harness, unique};
 use tokio::time::Duration;
 
-#[expect(dead_code, reason = "these tests need less of it than others")]
+#[expect(dead_code, reason = "these tests need only a part of it")]
 mod wire;
 
 use self::wire::{eventually, instance, quick, reading, record, records, rows, text, texts};
 
-async fn fill(ground: &Ground, stream: &str, shard: &str, range: std::ops::Range<usize>) {
+async fn fill(harness: &Harness, stream: &str, shard: &str, range: std::ops::Range<usize>) {
     for i in range {
-        ground.put_to_shard(stream, shard, "key", format!("{shard} {i}")).await;
+        harness.put_to_shard(stream, shard, "key", format!("{shard} {i}")).await;
     }
 }
 
@@ -24,7 +24,7 @@ fn said(shard: &str, range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|i| format!("{shard} {i}")).collect()
 }
 
-/// What all records to the end say, each settled as it comes.
+/// Acknowledges every record until the stream ends. Returns their texts.
 async fn drain(subscription: &mut Subscription) -> Vec<String> {
     let mut said = Vec::new();
     while let Some(delivery) = subscription.try_next().await.unwrap() {
@@ -43,14 +43,14 @@ async fn stored(store: &MemoryLeaseStore, stream: &str, shard: &str, number: &Se
 
 // A3, A6
 #[tokio::test]
-async fn a_seek_from_the_consuming_task_replays_from_there_and_the_checkpoint_follows_it_back() {
-    let ground = Ground::from_env();
+async fn a_seek_from_the_consuming_task_replays_and_moves_the_checkpoint_back() {
+    let harness = Harness::from_env();
     let stream = &unique("seek");
-    ground.create_stream(stream, 1).await;
-    let shard = &ground.shards(stream).await[0].id;
-    fill(&ground, stream, shard, 0..5).await;
+    harness.create_stream(stream, 1).await;
+    let shard = &harness.shards(stream).await[0].id;
+    fill(&harness, stream, shard, 0..5).await;
     let store = MemoryLeaseStore::new();
-    let mut subscription = reading(&ground, &store, quick(stream)).await;
+    let mut subscription = reading(&harness, &store, quick(stream)).await;
     let seeker = subscription.seeker();
 
     let mut first = records(&mut subscription, 5).await;
@@ -75,24 +75,24 @@ async fn a_seek_from_the_consuming_task_replays_from_there_and_the_checkpoint_fo
     assert_eq!(texts(&all), said(shard, 0..5));
     all.into_iter().for_each(Delivery::ack);
     seeker.seek(KinesisPosition::latest()).await.unwrap();
-    fill(&ground, stream, shard, 5..6).await;
+    fill(&harness, stream, shard, 5..6).await;
     assert_eq!(text(&record(&mut subscription).await), format!("{shard} 5"));
 }
 
 // A6, H1
 #[tokio::test]
-async fn a_seek_to_the_horizon_reads_the_ended_parents_again_before_their_children() {
-    let ground = Ground::from_env();
+async fn a_seek_to_the_horizon_rereads_ended_parents_before_their_children() {
+    let harness = Harness::from_env();
     let stream = &unique("seek-parents");
-    ground.create_stream(stream, 1).await;
-    let parent = &ground.shards(stream).await[0].id;
-    fill(&ground, stream, parent, 0..3).await;
-    let children = ground.split(stream, parent).await;
+    harness.create_stream(stream, 1).await;
+    let parent = &harness.shards(stream).await[0].id;
+    fill(&harness, stream, parent, 0..3).await;
+    let children = harness.split(stream, parent).await;
     for child in &children {
-        fill(&ground, stream, child, 0..2).await;
+        fill(&harness, stream, child, 0..2).await;
     }
     let store = MemoryLeaseStore::new();
-    let mut subscription = reading(&ground, &store, quick(stream)).await;
+    let mut subscription = reading(&harness, &store, quick(stream)).await;
     let expected = |all: &[String]| {
         assert_eq!(all[..3], said(parent, 0..3));
         for child in &children {
@@ -116,7 +116,7 @@ async fn a_seek_to_the_horizon_reads_the_ended_parents_again_before_their_childr
 
 // L7
 #[tokio::test]
-async fn a_seek_after_the_shutdown_is_not_connected() {
+async fn a_seek_after_shutdown_returns_not_connected() {
     let kinesis = Emulator::start();
     kinesis.create_stream("stream", 1).await;
     let broker = instance(&kinesis, &MemoryLeaseStore::new()).await;
@@ -129,21 +129,21 @@ async fn a_seek_after_the_shutdown_is_not_connected() {
 }
 
 #[tokio::test]
-async fn at_the_tip_of_all_shards_the_stream_ends_and_the_next_run_reads_what_came_since() {
-    let ground = Ground::from_env();
+async fn a_stream_that_stops_at_the_tip_ends_and_the_next_run_reads_only_newer_records() {
+    let harness = Harness::from_env();
     let stream = &unique("tip");
-    ground.create_stream(stream, 3).await;
-    let shards: Vec<String> = ground.shards(stream).await.into_iter().map(|shard| shard.id).collect();
-    fill(&ground, stream, &shards[0], 0..25).await;
-    fill(&ground, stream, &shards[1], 0..3).await;
-    let [left, right] = ground.split(stream, &shards[1]).await;
-    fill(&ground, stream, &left, 0..2).await;
+    harness.create_stream(stream, 3).await;
+    let shards: Vec<String> = harness.shards(stream).await.into_iter().map(|shard| shard.id).collect();
+    fill(&harness, stream, &shards[0], 0..25).await;
+    fill(&harness, stream, &shards[1], 0..3).await;
+    let [left, right] = harness.split(stream, &shards[1]).await;
+    fill(&harness, stream, &left, 0..2).await;
     let store = MemoryLeaseStore::new();
     let bounded = || quick(stream).stop_at_tip().read_limit(10);
 
-    let mut subscription = reading(&ground, &store, bounded()).await;
+    let mut subscription = reading(&harness, &store, bounded()).await;
     let mut came = drain(&mut subscription).await;
-    assert!(subscription.next_is_over());
+    assert!(subscription.is_at_end());
     assert!(subscription.close().await.is_clean());
     came.sort_by_key(|said| said.split_once(' ').map(|(shard, i)| (shard.to_owned(), i.parse::<usize>().unwrap())));
     let mut expected = [said(&shards[0], 0..25), said(&shards[1], 0..3), said(&left, 0..2)].concat();
@@ -151,32 +151,32 @@ async fn at_the_tip_of_all_shards_the_stream_ends_and_the_next_run_reads_what_ca
     assert_eq!(came, expected);
     assert!(rows(&store, stream).await.values().all(|row| row.owner.is_none()));
 
-    fill(&ground, stream, &right, 0..1).await;
-    let mut subscription = reading(&ground, &store, bounded()).await;
+    fill(&harness, stream, &right, 0..1).await;
+    let mut subscription = reading(&harness, &store, bounded()).await;
     assert_eq!(drain(&mut subscription).await, said(&right, 0..1));
 }
 
-/// Whether a stream stays at its end.
-trait Over {
-    fn next_is_over(&mut self) -> bool;
+/// Whether a stream has ended.
+trait AtEnd {
+    fn is_at_end(&mut self) -> bool;
 }
 
-impl Over for Subscription {
-    fn next_is_over(&mut self) -> bool {
+impl AtEnd for Subscription {
+    fn is_at_end(&mut self) -> bool {
         matches!(self.try_next().now_or_never(), Some(Ok(None)))
     }
 }
 
 // A6
 #[tokio::test]
-async fn a_bounded_replay_reads_exactly_what_came_after_a_moment() {
+async fn a_bounded_replay_reads_exactly_the_records_after_a_given_time() {
     let kinesis = Emulator::start();
     kinesis.create_stream("stream", 2).await;
     let shards: Vec<String> = kinesis.shards("stream").await.into_iter().map(|shard| shard.id).collect();
     for shard in &shards {
         fill(&kinesis, "stream", shard, 0..4).await;
     }
-    // The arrival times of the service tell the phases apart, by the millisecond.
+    // The arrival times, in milliseconds, separate the phases.
     tokio::time::sleep(Duration::from_millis(20)).await;
     for shard in &shards {
         fill(&kinesis, "stream", shard, 4..7).await;
@@ -196,6 +196,6 @@ async fn a_bounded_replay_reads_exactly_what_came_after_a_moment() {
         }
         delivery.ack();
     }
-    // The 14 of the first time, and the three of either shard that came after that moment.
+    // The 14 records of the first phase, and the three records of each shard after that time.
     assert_eq!(count, 14 + 6);
 }

@@ -1,4 +1,4 @@
-//! What the benches share: the clients of a canned Kinesis, what a run costs, and the table.
+//! Shared by the benches: the clients of a canned Kinesis, the cost of a run, and the table.
 
 use std::{cmp::Ordering, error::Error, fmt::Debug, iter, time::Duration};
 
@@ -15,7 +15,7 @@ pub(crate) type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Resul
 
 pub(crate) const STREAM: &str = "bench";
 
-/// What every client of the canned Kinesis at this endpoint is made from.
+/// The SDK configuration of every client of the canned Kinesis at this endpoint.
 pub(crate) fn config(endpoint: &str) -> SdkConfig {
     let keys = Credentials::new("test", "test", None, None, "bench");
     SdkConfig::builder()
@@ -26,14 +26,14 @@ pub(crate) fn config(endpoint: &str) -> SdkConfig {
         .build()
 }
 
-/// The bare client, whose retries are off, and this library's.
+/// The bare client, with retries off, and the broker of this library.
 pub(crate) async fn clients(endpoint: &str) -> Result<(Client, ConnectedKinesisBroker)> {
     let config = config(endpoint);
     let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
     Ok((Client::from_conf(once), KinesisBroker::from_config(config).connect().await?))
 }
 
-/// What a run cost.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
@@ -41,7 +41,7 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Of this run, and what came of it.
+    /// Runs it. Returns its cost and its outcome.
     pub(crate) async fn of<T>(run: impl Future<Output = Result<T>>) -> Result<(Self, T)> {
         let (started, spent) = (Instant::now(), cpu_time()?);
         let outcome = run.await?;
@@ -49,12 +49,12 @@ impl Cost {
     }
 }
 
-/// The CPU time of this process, the user's and the system's.
+/// The CPU time of this process, user plus system.
 pub(crate) fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 
-/// Prints what each way cost in all rounds; the first one is the bare one.
+/// Prints the cost of each way over all rounds. The first way is the bare loop.
 pub(crate) fn print_table<W: Copy + Debug>(ways: &[W], costs: &[Vec<Cost>], records: u32) {
     println!("         CPU a record, ns     records a second     to the bare loop's: CPU    records a second");
     println!("           least   median       most    median            least   median       most   median");
@@ -79,20 +79,20 @@ fn print_row(way: impl Debug, records: u32, costs: &[Cost], bare: &[Cost]) {
 /// One figure of all rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
-    /// Of the round that other work on the machine disturbed least.
+    /// The value of the round that other work on the machine disturbed least.
     pub(crate) best: f64,
     pub(crate) median: f64,
-    /// Of each round.
+    /// The value of each round.
     rounds: Vec<f64>,
 }
 
 impl Figures {
-    /// Of something that other work on the machine makes more.
+    /// A figure that other work on the machine increases.
     pub(crate) fn lowest(rounds: impl Iterator<Item = f64>) -> Self {
         Self::ranked(rounds, f64::total_cmp)
     }
 
-    /// Of something that other work on the machine makes less.
+    /// A figure that other work on the machine decreases.
     pub(crate) fn highest(rounds: impl Iterator<Item = f64>) -> Self {
         Self::ranked(rounds, |one, other| other.total_cmp(one))
     }

@@ -1,4 +1,4 @@
-//! What callgrind counts.
+//! The benches that callgrind counts.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::work::{
     envelope::{self, Outbound},
     keys,
     reading::{Bare, Idle, Reading, bare_idle, kinesis},
-    settling::{Hands, IN_FLIGHT, InBatches, Order, ack as ack_all},
+    settling::{IN_FLIGHT, OneShard, OneShardInBatches, Order, ack as ack_all},
 };
 
-/// How many records are read.
+/// How many records each reading bench reads.
 const RECORDS: usize = 100_000;
 
-/// How many records a thousand shards give in a second: five pages each.
+/// How many records a thousand shards return in a second: five pages each.
 const A_SECOND: usize = 500_000;
 
-/// For how many seconds shards are idle: as long as it takes until all are listed again.
+/// For how many seconds shards are idle: one full listing interval.
 const IDLE: u32 = 10;
 
-/// Of how many records a bench is, or of how many seconds of idle shards.
+/// How many records a bench handles, or how many shard-seconds of idleness.
 pub(crate) fn records(group: &str, id: &str) -> u32 {
     let records = match (group, id) {
         ("paced", "all_of_1000") => A_SECOND,
@@ -30,7 +30,7 @@ pub(crate) fn records(group: &str, id: &str) -> u32 {
         ("settling" | "headers_out" | "key", _) => IN_FLIGHT,
         _ => RECORDS,
     };
-    u32::try_from(records).expect("some thousands")
+    u32::try_from(records).expect("the number fits")
 }
 
 #[library_benchmark]
@@ -114,53 +114,53 @@ fn idle_shards(mut reader: Idle) -> Idle {
 
 library_benchmark_group!(name = idle, benchmarks = [bare_idle_shards, idle_shards]);
 
-/// A subscription and what of it is in hand.
-fn in_hand(mut hands: Hands, order: Order) -> (Hands, Vec<Delivery>) {
-    let held = hands.fill(order);
-    (hands, held)
+/// A subscription, and its deliveries in flight.
+fn with_deliveries(mut shard: OneShard, order: Order) -> (OneShard, Vec<Delivery>) {
+    let held = shard.fill(order);
+    (shard, held)
 }
 
 #[library_benchmark]
-#[bench::in_order(in_hand(Hands::default(), Order::Delivered))]
-#[bench::reversed(in_hand(Hands::default(), Order::Reversed))]
-#[bench::shuffled(in_hand(Hands::default(), Order::Shuffled))]
-fn acks((hands, held): (Hands, Vec<Delivery>)) -> Hands {
+#[bench::in_order(with_deliveries(OneShard::default(), Order::Delivered))]
+#[bench::reversed(with_deliveries(OneShard::default(), Order::Reversed))]
+#[bench::shuffled(with_deliveries(OneShard::default(), Order::Shuffled))]
+fn acks((shard, held): (OneShard, Vec<Delivery>)) -> OneShard {
     ack_all(held);
-    hands
+    shard
 }
 
 #[library_benchmark]
-#[bench::one_by_one(in_hand(Hands::default(), Order::Delivered))]
-fn commits((hands, held): (Hands, Vec<Delivery>)) -> Hands {
-    hands.commit_each(held);
-    hands
+#[bench::one_by_one(with_deliveries(OneShard::default(), Order::Delivered))]
+fn commits((shard, held): (OneShard, Vec<Delivery>)) -> OneShard {
+    shard.commit_each(held);
+    shard
 }
 
 #[library_benchmark]
-#[bench::of_64(in_hand(Hands::default(), Order::Delivered))]
-fn commits_at_once((hands, held): (Hands, Vec<Delivery>)) -> Hands {
-    hands.commit_at_once(held);
-    hands
+#[bench::of_64(with_deliveries(OneShard::default(), Order::Delivered))]
+fn commits_at_once((shard, held): (OneShard, Vec<Delivery>)) -> OneShard {
+    shard.commit_at_once(held);
+    shard
 }
 
 #[library_benchmark]
-#[bench::of_500(in_hand(Hands::default(), Order::Delivered))]
-fn commit_all((hands, held): (Hands, Vec<Delivery>)) -> Hands {
-    hands.commit_all(held);
-    hands
+#[bench::of_500(with_deliveries(OneShard::default(), Order::Delivered))]
+fn commit_all((shard, held): (OneShard, Vec<Delivery>)) -> OneShard {
+    shard.commit_all(held);
+    shard
 }
 
-fn in_batches() -> (InBatches, Vec<Batch>) {
-    let mut hands = InBatches::default();
-    let held = hands.fill();
-    (hands, held)
+fn in_batches() -> (OneShardInBatches, Vec<Batch>) {
+    let mut shard = OneShardInBatches::default();
+    let held = shard.fill();
+    (shard, held)
 }
 
 #[library_benchmark]
 #[bench::of_500(in_batches())]
-fn batches((hands, held): (InBatches, Vec<Batch>)) -> InBatches {
-    hands.commit(held);
-    hands
+fn batches((shard, held): (OneShardInBatches, Vec<Batch>)) -> OneShardInBatches {
+    shard.commit(held);
+    shard
 }
 
 library_benchmark_group!(name = settling, benchmarks = [acks, commits, commits_at_once, commit_all, batches]);
@@ -186,18 +186,18 @@ fn published(outbound: Outbound, records: Vec<Outgoing>) -> Outbound {
 library_benchmark_group!(name = headers_out, benchmarks = [published]);
 
 #[library_benchmark]
-#[bench::of_1000(in_hand(keys::hands(1_000), Order::Delivered))]
-fn unordered((hands, held): (Hands, Vec<Delivery>)) -> Hands {
-    keys::unordered(&hands, held);
-    hands
+#[bench::of_1000(with_deliveries(keys::one_shard(1_000), Order::Delivered))]
+fn unordered((shard, held): (OneShard, Vec<Delivery>)) -> OneShard {
+    keys::unordered(&shard, held);
+    shard
 }
 
 #[library_benchmark]
-#[bench::of_1000(in_hand(keys::hands(1_000), Order::Delivered))]
-#[bench::of_1(in_hand(keys::hands(1), Order::Delivered))]
-fn by_key((hands, held): (Hands, Vec<Delivery>)) -> Hands {
-    keys::by_key(&hands, held);
-    hands
+#[bench::of_1000(with_deliveries(keys::one_shard(1_000), Order::Delivered))]
+#[bench::of_1(with_deliveries(keys::one_shard(1), Order::Delivered))]
+fn by_key((shard, held): (OneShard, Vec<Delivery>)) -> OneShard {
+    keys::by_key(&shard, held);
+    shard
 }
 
 library_benchmark_group!(name = key, benchmarks = [unordered, by_key]);
@@ -207,12 +207,12 @@ main!(
     library_benchmark_groups = [reading, shards, paced, idle, settling, headers_in, headers_out, key]
 );
 
-/// Counts, or has all counted, as the arguments say.
+/// Counts one bench or all of them, as the arguments say.
 pub(crate) fn run() {
     main();
 }
 
-/// Does some of it without counting. All of it is done by `parts`.
+/// Runs a part of the work without counting. `parts` runs all of it.
 pub(crate) fn smoke() {
     Bare::new(kinesis(4, 100, 100)).read(400);
     Reading::new(kinesis(4, 100, 100)).read(400);

@@ -1,4 +1,4 @@
-//! CPU time in the place of the wall clock, which other work on the machine would move.
+//! CPU time instead of the wall clock, because other work on the machine affects the wall clock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 static WALL: WallTime = WallTime;
 
-/// What this thread, in which all the work is done, was given of the processor, by user and system.
+/// The CPU time (user plus system) of this thread, which does all the work.
 #[derive(Debug)]
 pub(crate) struct CpuTime;
 
@@ -16,7 +16,7 @@ impl Measurement for CpuTime {
     type Value = Duration;
 
     fn start(&self) -> Duration {
-        clock_gettime(ClockId::ThreadCPUTime).try_into().expect("a clock that began at zero")
+        clock_gettime(ClockId::ThreadCPUTime).try_into().expect("the CPU time is not negative")
     }
 
     fn end(&self, started: Duration) -> Duration {

@@ -1,4 +1,4 @@
-//! Groups of benches of criterion, and a table of what they measured as multiples of the first of each group.
+//! Groups of criterion benches, and a table of their results as multiples of the first bench of each group.
 
 use std::{
     fmt, fs, io,
@@ -12,7 +12,7 @@ pub(crate) use self::cpu::CpuTime;
 
 mod cpu;
 
-/// A group whose benches are each about the same number of records, or of shards that have none.
+/// A group of benches that all handle the same number of records or idle shards.
 pub(crate) struct Group<'a> {
     inner: BenchmarkGroup<'a, CpuTime>,
     name: &'static str,
@@ -22,19 +22,19 @@ pub(crate) struct Group<'a> {
 
 impl<'a> Group<'a> {
     pub(crate) fn new(criterion: &'a mut Criterion<CpuTime>, name: &'static str, records: usize) -> Self {
-        let records = u32::try_from(records).expect("so many records take too long");
+        let records = u32::try_from(records).expect("the number of records fits");
         let mut inner = criterion.benchmark_group(name);
         inner.throughput(Throughput::Elements(records.into()));
         Self { inner, name, records, benches: Vec::new() }
     }
 
-    /// Measures one.
+    /// Measures one bench.
     pub(crate) fn bench(&mut self, name: &'static str, measure: impl FnMut(&mut Bencher<CpuTime>)) {
         self.inner.bench_function(name, measure);
         self.benches.push(name);
     }
 
-    /// What was measured, this time or an earlier one, from where criterion left it.
+    /// Reads the results of this run or an earlier one from criterion's files.
     pub(crate) fn finish(self, results: &Path) -> Table {
         self.inner.finish();
         let rows = self.benches.into_iter().filter_map(|bench| {
@@ -45,7 +45,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The nanoseconds of one record in each bench of a group.
+/// The nanoseconds per record in each bench of a group.
 pub(crate) struct Table {
     name: &'static str,
     rows: Vec<(&'static str, f64)>,
@@ -62,7 +62,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// In nanoseconds an iteration.
+/// The median in nanoseconds per iteration.
 fn median(estimates: PathBuf) -> io::Result<f64> {
     let estimates: Value = serde_json::from_slice(&fs::read(estimates)?)?;
     estimates["median"]["point_estimate"].as_f64().ok_or_else(|| io::Error::other("no median"))

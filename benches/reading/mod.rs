@@ -1,4 +1,4 @@
-//! What the benches of reading share: the pages, the bare loop, and a subscription with one consumer.
+//! Shared by the reading benches: the pages, the bare loop, and a subscription with one consumer.
 
 use aws_sdk_kinesis::{Client, types::ShardIteratorType};
 use futures::future::try_join_all;
@@ -8,10 +8,10 @@ use tokio::time::{Duration, sleep};
 
 use crate::cost::Result;
 
-/// What a page holds at most: what Kinesis gives of a shard in a second.
+/// The maximum size of a page: what Kinesis returns from a shard per second.
 const PAGE_BYTES: usize = 2 << 20;
 
-/// Shards with so many pages among them, each page of 1,000 records, or of as many as are 2 MiB.
+/// Shards with `pages` pages in all. Each page has 1,000 records, but at most 2 MiB.
 pub(crate) fn ending(shards: usize, record_bytes: usize, pages: usize) -> Canned {
     let records_per_page = (PAGE_BYTES / record_bytes.max(1)).clamp(1, 1000);
     Canned { shards, records_per_page, record_bytes, pages: Some((pages / shards).max(1)), ..Canned::default() }
@@ -20,18 +20,18 @@ pub(crate) fn ending(shards: usize, record_bytes: usize, pages: usize) -> Canned
 /// How many records there are to read.
 pub(crate) fn records(canned: &Canned) -> u32 {
     let pages = canned.shards * canned.pages.unwrap_or_default();
-    u32::try_from(pages * canned.records_per_page).expect("so many records take too long")
+    u32::try_from(pages * canned.records_per_page).expect("the number of records fits")
 }
 
-/// What there is to read, in words.
+/// Describes the records to read.
 pub(crate) fn title(canned: &Canned) -> String {
     let &Canned { shards, records_per_page, record_bytes, pages, .. } = canned;
     let pages = pages.unwrap_or_default();
     format!("{record_bytes} B a record, {records_per_page} records a page; shards: {shards}, pages of each: {pages}")
 }
 
-/// A task for each shard, which calls GetRecords with the iterator of the answer before, and handles each page before it
-/// reads the next.
+/// A task for each shard. It calls GetRecords with the iterator of the previous response, and handles each page before
+/// it reads the next.
 pub(crate) async fn bare(client: &Client, stream: &'static str, canned: &Canned, handling: Duration) -> Result<u32> {
     let limit = i32::try_from(canned.records_per_page)?;
     let shards = (0..canned.shards).map(|shard| {
@@ -54,7 +54,7 @@ pub(crate) async fn bare(client: &Client, stream: &'static str, canned: &Canned,
     try_join_all(shards).await?.into_iter().sum()
 }
 
-/// Reads all with a subscription that a task of its own consumes, unpaced.
+/// Reads everything with a subscription that a separate task consumes, without pacing.
 pub(crate) async fn subscribed<F>(
     broker: &ConnectedKinesisBroker,
     stream: &str,
@@ -94,7 +94,7 @@ pub(crate) fn look(data: &[u8]) -> u32 {
     1
 }
 
-/// What is done with a page, as far as it takes time: nothing but to wait, as for a database.
+/// Handles a page: it only waits, as for a database.
 pub(crate) async fn handle(handling: Duration) {
     if !handling.is_zero() {
         sleep(handling).await;

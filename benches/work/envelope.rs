@@ -1,15 +1,15 @@
-//! Headers: records that travel in an envelope beside plain ones, with the same payload of 100 bytes.
+//! Headers: records in an envelope compared with plain records, with the same payload of 100 bytes.
 
 use bytes::{BufMut, Bytes};
 use kinesis_stream::prelude::*;
 use kinesis_stream_support::canned::InProcess;
 
 use super::{
-    ground::{Ground, STREAM},
     reading::kinesis,
+    setup::{STREAM, Setup},
 };
 
-/// Three headers of a common size.
+/// Three headers of a typical size.
 const HEADERS: [(&str, &str); 3] =
     [("content-type", "application/json"), ("source", "usgs"), ("trace-id", "4bf92f3577b34da6a3ce929d0e0e4736")];
 
@@ -20,7 +20,7 @@ pub(crate) fn pages(headers: bool) -> InProcess {
     kinesis(4, 1000, PAYLOAD).data(if headers { envelope() } else { vec![0; PAYLOAD] })
 }
 
-/// As the documentation of the format says.
+/// Encodes an envelope as the documentation of the format says.
 fn envelope() -> Vec<u8> {
     fn field(to: &mut Vec<u8>, bytes: &[u8]) {
         to.put_u32(u32::try_from(bytes.len()).expect("short"));
@@ -37,16 +37,16 @@ fn envelope() -> Vec<u8> {
     blob
 }
 
-/// How many records are published at a time.
+/// How many records one call publishes.
 pub(crate) const RECORDS: usize = 10_000;
 
 /// A broker that publishes.
 #[derive(Debug)]
-pub(crate) struct Outbound(Ground);
+pub(crate) struct Outbound(Setup);
 
 impl Default for Outbound {
     fn default() -> Self {
-        Self(Ground::new(kinesis(1, 1, 1)))
+        Self(Setup::new(kinesis(1, 1, 1)))
     }
 }
 
@@ -54,11 +54,11 @@ impl Outbound {
     /// Publishes them, 500 a request.
     pub(crate) fn publish(&self, records: Vec<Outgoing>) {
         let published = self.0.run(self.0.broker.publisher().publish_all(STREAM, records));
-        assert!(published.iter().all(Result::is_ok), "a record was refused");
+        assert!(published.iter().all(Result::is_ok), "a record failed");
     }
 }
 
-/// Records to be published, with headers or without.
+/// Records to publish, with or without headers.
 pub(crate) fn records(with_headers: bool) -> Vec<Outgoing> {
     let payload = Bytes::from(vec![0; PAYLOAD]);
     let record = |i| {

@@ -8,21 +8,21 @@ use kinesis_stream::prelude::*;
 use kinesis_stream_support::canned::{Canned, InProcess};
 use tokio::time::{Duration, sleep};
 
-use super::ground::{Ground, STREAM, rest};
+use super::setup::{STREAM, Setup, rest};
 
 /// What the service allows for each shard.
 const READS_PER_SECOND: u32 = 5;
 
-/// A stream of so many shards, with pages of so many records of so many bytes.
+/// A stream with these numbers of shards, records per page and bytes per record.
 pub(crate) fn kinesis(shards: usize, records_per_page: usize, record_bytes: usize) -> InProcess {
     Canned { shards, records_per_page, record_bytes, ..Canned::default() }.in_process()
 }
 
-/// A subscription that has handed out a page of each busy shard, and read the next one.
+/// A subscription that has delivered a page of each busy shard, and has read the next one.
 #[derive(Debug)]
 pub(crate) struct Reading {
     deliveries: kinesis_stream::Tolerant,
-    ground: Ground,
+    setup: Setup,
 }
 
 impl Reading {
@@ -30,24 +30,24 @@ impl Reading {
         Self::at(kinesis, u32::MAX)
     }
 
-    /// At the pace of the service: five pages a second, by the paused clock, with all that happens in a second.
+    /// At the pace of the service: five pages a second by the paused clock, with all the work that a second brings.
     pub(crate) fn paced(kinesis: InProcess) -> Self {
         Self::at(kinesis, READS_PER_SECOND)
     }
 
     fn at(kinesis: InProcess, reads_per_second: u32) -> Self {
-        let ground = Ground::new(kinesis);
+        let setup = Setup::new(kinesis);
         let stream = KinesisStream::new(STREAM).reads_per_second(reads_per_second);
-        let mut this = Self { deliveries: ground.subscribe(stream).tolerant(), ground };
-        let a_page_each = this.ground.kinesis.busy_shards() * this.ground.kinesis.records_per_page();
+        let mut this = Self { deliveries: setup.subscribe(stream).tolerant(), setup };
+        let a_page_each = this.setup.kinesis.busy_shards() * this.setup.kinesis.records_per_page();
         this.read(a_page_each);
         this
     }
 
-    /// Acknowledges so many records, one by one, and waits until what comes next is read.
+    /// Acknowledges this number of records, one by one, and waits until the next page is read.
     pub(crate) fn read(&mut self, records: usize) {
         let deliveries = &mut self.deliveries;
-        self.ground.run(async {
+        self.setup.run(async {
             for _ in 0..records {
                 let delivery = deliveries.try_next().await.expect("no error").expect("no end");
                 black_box(delivery.payload());
@@ -58,46 +58,46 @@ impl Reading {
     }
 }
 
-/// A loop over GetRecords for each shard, in tasks of their own.
+/// A loop over GetRecords for each shard, in separate tasks.
 #[derive(Debug)]
 pub(crate) struct Bare {
     iterators: Vec<String>,
-    ground: Ground,
+    setup: Setup,
 }
 
 impl Bare {
     pub(crate) fn new(kinesis: InProcess) -> Self {
-        let ground = Ground::new(kinesis);
-        let shards = 0..ground.kinesis.busy_shards();
+        let setup = Setup::new(kinesis);
+        let shards = 0..setup.kinesis.busy_shards();
         let placed = shards.map(|shard| {
-            let place = ground.client.get_shard_iterator().stream_name(STREAM).shard_id(format!("shardId-{shard:012}"));
+            let place = setup.client.get_shard_iterator().stream_name(STREAM).shard_id(format!("shardId-{shard:012}"));
             place.shard_iterator_type(ShardIteratorType::TrimHorizon).send()
         });
-        let placed = ground.run(try_join_all(placed)).expect("shards that are there");
+        let placed = setup.run(try_join_all(placed)).expect("the shards exist");
         let iterators = placed.into_iter().filter_map(|placed| placed.shard_iterator).collect();
-        let mut this = Self { iterators, ground };
-        let a_page_each = this.iterators.len() * this.ground.kinesis.records_per_page();
+        let mut this = Self { iterators, setup };
+        let a_page_each = this.iterators.len() * this.setup.kinesis.records_per_page();
         this.read(a_page_each);
         this
     }
 
-    /// Reads so many records, from all shards alike.
+    /// Reads this number of records, evenly from all shards.
     pub(crate) fn read(&mut self, records: usize) {
-        let pages = records / self.iterators.len() / self.ground.kinesis.records_per_page();
-        self.turns(u32::try_from(pages).expect("so many take too long"), Duration::ZERO);
+        let pages = records / self.iterators.len() / self.setup.kinesis.records_per_page();
+        self.turns(u32::try_from(pages).expect("the number of pages fits"), Duration::ZERO);
     }
 
-    /// Reads so many records, five pages a second from each shard.
+    /// Reads this number of records, five pages a second from each shard.
     pub(crate) fn read_paced(&mut self, records: usize) {
-        let pages = records / self.iterators.len() / self.ground.kinesis.records_per_page();
+        let pages = records / self.iterators.len() / self.setup.kinesis.records_per_page();
         let pause = Duration::from_secs(1) / READS_PER_SECOND;
-        self.turns(u32::try_from(pages).expect("so many take too long"), pause);
+        self.turns(u32::try_from(pages).expect("the number of pages fits"), pause);
     }
 
-    /// Reads each shard so many times, with a pause after each read.
+    /// Reads each shard `pages` times, with a pause after each read.
     pub(crate) fn turns(&mut self, turns: u32, pause: Duration) {
-        let limit = i32::try_from(self.ground.kinesis.records_per_page()).expect("a page of the service");
-        let client = &self.ground.client;
+        let limit = i32::try_from(self.setup.kinesis.records_per_page()).expect("a page size that the service allows");
+        let client = &self.setup.client;
         let shard = |mut iterator: String| {
             let client = client.clone();
             tokio::spawn(async move {
@@ -116,38 +116,40 @@ impl Bare {
             })
         };
         let iterators = self.iterators.drain(..);
-        let read = self.ground.run(async { try_join_all(iterators.map(shard)).await });
+        let read = self.setup.run(async { try_join_all(iterators.map(shard)).await });
         self.iterators = read.expect("no panic");
     }
 }
 
-/// A subscription to shards that have nothing, at the pace of the service and the settings by default.
+/// A subscription to empty shards, at the pace of the service and with default settings.
 #[derive(Debug)]
 pub(crate) struct Idle {
     subscription: Subscription,
-    ground: Ground,
+    setup: Setup,
 }
 
 impl Idle {
     pub(crate) fn new(shards: usize) -> Self {
-        let ground = Ground::new(kinesis(shards, 1, 1).busy(0));
-        let mut this = Self { subscription: ground.subscribe(KinesisStream::new(STREAM)), ground };
+        let setup = Setup::new(kinesis(shards, 1, 1).busy(0));
+        let mut this = Self { subscription: setup.subscribe(KinesisStream::new(STREAM)), setup };
         this.wait(Duration::from_millis(10_500));
         this
     }
 
-    /// Lets so much time pass.
+    /// Lets this time pass.
     pub(crate) fn wait(&mut self, time: Duration) {
         let subscription = &mut self.subscription;
-        self.ground.run(async { tokio::time::timeout(time, subscription.next()).await }).expect_err("there is nothing");
+        self.setup
+            .run(async { tokio::time::timeout(time, subscription.next()).await })
+            .expect_err("the shards are empty");
     }
 }
 
-/// A bare loop for each of them, that looks once a second.
+/// A bare loop for each empty shard, which polls once a second.
 pub(crate) fn bare_idle(shards: usize) -> Bare {
-    let ground = Ground::new(kinesis(shards, 1, 1).busy(0));
+    let setup = Setup::new(kinesis(shards, 1, 1).busy(0));
     let iterators = (0..shards).map(|shard| format!("{shard}/0")).collect();
-    let mut this = Bare { iterators, ground };
+    let mut this = Bare { iterators, setup };
     this.turns(1, Duration::ZERO);
     this
 }

@@ -1,27 +1,27 @@
-//! Settling what is in the user's hands: 10,000 records of one shard, as many as may be in flight by default.
+//! Settling 10,000 deliveries of one shard, the default limit of records in flight.
 
 use futures::stream::iter;
 use kinesis_stream::{Batches, Tolerant, prelude::*};
 use kinesis_stream_support::canned::InProcess;
 
 use super::{
-    ground::{Ground, rest, unpaced},
     reading::kinesis,
+    setup::{Setup, rest, unpaced},
 };
 
 /// How many records are in flight.
 pub(crate) const IN_FLIGHT: usize = 10_000;
 
-/// Commits that wait at the same time, and the size of a batch.
+/// The number of concurrent commits, and the size of a batch.
 const AT_ONCE: usize = 64;
 const BATCH: usize = 500;
 
-/// With room for more, so that nothing is read because something is settled.
+/// With a higher limit, so that settling a record does not cause a read.
 fn roomy() -> KinesisStream {
     unpaced().max_in_flight(2 * IN_FLIGHT)
 }
 
-/// The order in which they are settled.
+/// The order of settling.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     Delivered,
@@ -31,27 +31,27 @@ pub(crate) enum Order {
 
 /// A subscription to one shard.
 #[derive(Debug)]
-pub(crate) struct Hands {
+pub(crate) struct OneShard {
     deliveries: Tolerant,
-    pub(super) ground: Ground,
+    pub(super) setup: Setup,
 }
 
-impl Default for Hands {
+impl Default for OneShard {
     fn default() -> Self {
         Self::new(kinesis(1, 1000, 100))
     }
 }
 
-impl Hands {
+impl OneShard {
     pub(super) fn new(kinesis: InProcess) -> Self {
-        let ground = Ground::new(kinesis);
-        Self { deliveries: ground.subscribe(roomy()).tolerant(), ground }
+        let setup = Setup::new(kinesis);
+        Self { deliveries: setup.subscribe(roomy()).tolerant(), setup }
     }
 
-    /// Takes as many as may be in flight.
+    /// Takes all deliveries that may be in flight.
     pub(crate) fn fill(&mut self, order: Order) -> Vec<Delivery> {
-        let Self { deliveries, ground } = self;
-        let mut held = ground.run(async {
+        let Self { deliveries, setup } = self;
+        let mut held = setup.run(async {
             rest().await;
             let held: Vec<Delivery> = deliveries.take(IN_FLIGHT).try_collect().await.expect("no error");
             rest().await;
@@ -65,11 +65,11 @@ impl Hands {
         held
     }
 
-    /// Commits one, and then the next.
+    /// Commits one after the other.
     pub(crate) fn commit_each(&self, held: Vec<Delivery>) {
-        self.ground.run(async {
+        self.setup.run(async {
             for delivery in held {
-                delivery.commit().await.expect("a store in memory");
+                delivery.commit().await.expect("a store in memory does not fail");
             }
         });
     }
@@ -77,15 +77,15 @@ impl Hands {
     /// Commits 64 at a time.
     pub(crate) fn commit_at_once(&self, held: Vec<Delivery>) {
         let committed = iter(held).map(Delivery::commit).buffer_unordered(AT_ONCE);
-        self.ground.run(committed.try_for_each(async |_| Ok(()))).expect("a store in memory");
+        self.setup.run(committed.try_for_each(async |_| Ok(()))).expect("a store in memory does not fail");
     }
 
-    /// Commits 500 together, and then the next 500.
+    /// Commits 500 together, then the next 500.
     pub(crate) fn commit_all(&self, held: Vec<Delivery>) {
         let mut held = held.into_iter();
-        self.ground.run(async {
+        self.setup.run(async {
             while held.len() > 0 {
-                commit_all(held.by_ref().take(BATCH)).await.expect("a store in memory");
+                commit_all(held.by_ref().take(BATCH)).await.expect("a store in memory does not fail");
             }
         });
     }
@@ -98,24 +98,24 @@ pub(crate) fn ack(held: Vec<Delivery>) {
 
 /// A subscription to one shard in batches of 500.
 #[derive(Debug)]
-pub(crate) struct InBatches {
+pub(crate) struct OneShardInBatches {
     batches: Batches,
-    ground: Ground,
+    setup: Setup,
 }
 
-impl Default for InBatches {
+impl Default for OneShardInBatches {
     fn default() -> Self {
-        let ground = Ground::new(kinesis(1, BATCH, 100));
-        let batches = ground.subscribe(roomy()).batches(BATCH).expect("a size that works");
-        Self { batches, ground }
+        let setup = Setup::new(kinesis(1, BATCH, 100));
+        let batches = setup.subscribe(roomy()).batches(BATCH).expect("the batch size is allowed");
+        Self { batches, setup }
     }
 }
 
-impl InBatches {
-    /// Takes as many as may be in flight.
+impl OneShardInBatches {
+    /// Takes all deliveries that may be in flight.
     pub(crate) fn fill(&mut self) -> Vec<Batch> {
-        let Self { batches, ground } = self;
-        ground.run(async {
+        let Self { batches, setup } = self;
+        setup.run(async {
             rest().await;
             let held = batches.take(IN_FLIGHT / BATCH).try_collect().await.expect("no error");
             rest().await;
@@ -123,11 +123,11 @@ impl InBatches {
         })
     }
 
-    /// Commits one, and then the next.
+    /// Commits one after the other.
     pub(crate) fn commit(&self, held: Vec<Batch>) {
-        self.ground.run(async {
+        self.setup.run(async {
             for batch in held {
-                batch.commit().await.expect("a store in memory");
+                batch.commit().await.expect("a store in memory does not fail");
             }
         });
     }

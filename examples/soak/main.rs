@@ -13,7 +13,7 @@ use std::{error::Error, io, path::PathBuf, process::ExitCode, sync::Arc, time::D
 
 use clap::Parser;
 use kinesis_stream::prelude::*;
-use kinesis_stream_support::Ground;
+use kinesis_stream_support::Harness;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -76,8 +76,8 @@ async fn main() -> ExitCode {
 async fn run(options: &Options) -> Result<(), Failure> {
     let length = Duration::try_from_secs_f64(options.minutes * 60.0)?;
     let server = Server::start()?;
-    let ground = Ground::at(server.endpoint());
-    ground.create_stream(STREAM, options.shards).await;
+    let harness = Harness::at(server.endpoint());
+    harness.create_stream(STREAM, options.shards).await;
     let broker = KinesisBroker::new().endpoint(server.endpoint()).test_credentials().connect().await?;
     let stream = KinesisStream::new(STREAM).initial_position(KinesisPosition::horizon());
     let subscription = broker.subscribe(stream).await?;
@@ -89,7 +89,7 @@ async fn run(options: &Options) -> Result<(), Failure> {
     let enough = CancellationToken::new();
     let sampling = tokio::spawn(MemorySampler::start(stats, soak.clock.clone(), length).run(enough.clone()));
     let until = if options.keep_shards { Instant::now() } else { end };
-    let resharding = tokio::spawn(traffic::reshard(ground, soak.clock.clone(), until));
+    let resharding = tokio::spawn(traffic::reshard(harness, soak.clock.clone(), until));
     traffic::produce(&broker.publisher(), &soak, end).await?;
 
     resharding.await?;

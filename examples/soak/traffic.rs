@@ -6,7 +6,7 @@ use std::{
 };
 
 use kinesis_stream::{Outgoing, Publisher};
-use kinesis_stream_support::Ground;
+use kinesis_stream_support::Harness;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 use crate::{Failure, STREAM, phase::Clock, tracker::RecordTracker};
@@ -62,8 +62,8 @@ pub(crate) async fn produce(publisher: &Publisher, soak: &Soak, end: Instant) ->
     Ok(())
 }
 
-/// Splits the first open shard in the middle of a round, and merges its halves in the middle of the next one.
-pub(crate) async fn reshard(ground: Ground, clock: Clock, end: Instant) {
+/// Splits the first open shard in the middle of each round, and merges its halves in the middle of the next one.
+pub(crate) async fn reshard(harness: Harness, clock: Clock, end: Instant) {
     let mut halves: Option<[String; 2]> = None;
     for round in 0.. {
         let at = clock.middle_of(round);
@@ -72,12 +72,12 @@ pub(crate) async fn reshard(ground: Ground, clock: Clock, end: Instant) {
         }
         sleep_until(at).await;
         halves = if let Some([lower, upper]) = halves.take() {
-            ground.merge(STREAM, &lower, &upper).await;
+            harness.merge(STREAM, &lower, &upper).await;
             None
         } else {
-            let shards = ground.shards(STREAM).await;
+            let shards = harness.shards(STREAM).await;
             let Some(open) = shards.iter().find(|shard| !shard.closed) else { return };
-            Some(ground.split(STREAM, &open.id).await)
+            Some(harness.split(STREAM, &open.id).await)
         };
     }
 }

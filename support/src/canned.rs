@@ -1,11 +1,11 @@
 //! A Kinesis that answers from templates, as fast as bytes can be copied, for benchmarks.
 //!
-//! It knows one stream under any name, and five operations: `DescribeStreamSummary`, `ListShards`, `GetShardIterator`,
-//! `GetRecords`, and `PutRecords`, which keeps nothing and puts everything into the first shard. Sequence numbers grow along
-//! each shard and never repeat. It runs as another process, so that what is measured is the client alone; the process ends
-//! with the one that spawned it.
+//! It serves one stream under any name, and five operations: `DescribeStreamSummary`, `ListShards`, `GetShardIterator`,
+//! `GetRecords`, and `PutRecords`, which stores nothing and reports the first shard for every record. Sequence numbers
+//! grow along each shard and never repeat. It runs in another process, so that a benchmark measures the client alone.
+//! That process ends with the one that spawned it.
 //!
-//! A benchmark serves from its own program, which must ask first thing whether it is the one to serve:
+//! A benchmark serves from the same program. Its `main` must first check whether it was spawned to serve:
 //!
 //! ```no_run
 //! use kinesis_stream_support::canned::{self, Canned};
@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! Where even sockets are too much, [`Canned::in_process`] gives the same as an HTTP client for the SDK.
+//! To avoid even sockets, [`Canned::in_process`] gives the same as an HTTP client for the SDK.
 
 use std::{fmt, num::ParseIntError, str::FromStr, time::Duration};
 
@@ -34,7 +34,7 @@ pub use self::{
     tally::Tally,
 };
 
-/// What the canned stream is like.
+/// The configuration of the canned stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Canned {
     /// How many shards it has.
@@ -43,21 +43,21 @@ pub struct Canned {
     pub records_per_page: usize,
     /// How many bytes a record holds.
     pub record_bytes: usize,
-    /// After how many pages a shard ends. Without a number it never does, and it is open.
+    /// After how many pages a shard ends. With `None` it is open and endless.
     pub pages: Option<usize>,
-    /// How long each answer takes beyond the work that it is, as on a way to a service, in whole milliseconds. Any number wait at
+    /// Extra time for each response, like network latency, in whole milliseconds. Any number of responses can wait at
     /// the same time.
     pub latency: Duration,
 }
 
 impl Default for Canned {
-    /// One endless shard of 1,000 records of 1 KiB a page, answered at once.
+    /// One endless shard with pages of 1,000 records of 1 KiB, answered at once.
     fn default() -> Self {
         Self { shards: 1, records_per_page: 1000, record_bytes: 1024, pages: None, latency: Duration::ZERO }
     }
 }
 
-/// Five numbers: shards, records per page, bytes per record, pages or 0 where they have no end, milliseconds of latency.
+/// Five numbers: shards, records per page, bytes per record, pages (0 for an endless shard), milliseconds of latency.
 impl fmt::Display for Canned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { shards, records_per_page, record_bytes, pages, latency } = self;
@@ -65,7 +65,7 @@ impl fmt::Display for Canned {
     }
 }
 
-/// The numbers that `Display` writes. Those that are left out are as by default.
+/// Parses the numbers that `Display` writes. Missing numbers take their defaults.
 impl FromStr for Canned {
     type Err = ParseIntError;
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_configuration_round_trips_through_text() {
         let endless = Canned::default();
         let ending = Canned { pages: Some(7), ..endless };
         let slow = Canned { latency: Duration::from_millis(20), ..endless };

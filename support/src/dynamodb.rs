@@ -1,4 +1,4 @@
-//! A DynamoDB to test against: dynoxide in this process, or a server elsewhere.
+//! A DynamoDB to test against: dynoxide in this process, or an external server.
 
 use std::{collections::HashMap, env, io, sync::Arc};
 
@@ -14,22 +14,22 @@ mod watch;
 
 pub use self::watch::Written;
 
-/// Names the server that [`DynamoDb::from_env`] takes instead of one of its own.
+/// The environment variable that names a server for [`DynamoDb::from_env`] to use instead of an embedded one.
 pub const DYNAMODB_VARIABLE: &str = "KINESIS_STREAM_DYNAMODB_ENDPOINT";
 
-/// A DynamoDB to test against. Clones are the same one.
+/// A DynamoDB to test against. Clones share one server.
 ///
-/// The helpers do what they say or panic, naming the call.
+/// A helper that fails panics and names the call.
 #[derive(Clone, Debug)]
 pub struct DynamoDb {
     endpoint: String,
     client: Client,
-    /// Runs as long as any clone; none where the server is somebody else's.
+    /// Runs as long as any clone. `None` if the server is external.
     _server: Option<Arc<Server>>,
 }
 
 impl DynamoDb {
-    /// Starts one: empty, in this process, gone with its last clone.
+    /// Starts an empty one in this process. It stops with its last clone.
     ///
     /// # Panics
     /// The system gives no port or no thread.
@@ -44,7 +44,8 @@ impl DynamoDb {
         Self { client: client(&server.endpoint()), endpoint: server.endpoint(), _server: Some(Arc::new(server)) }
     }
 
-    /// The server that `KINESIS_STREAM_DYNAMODB_ENDPOINT` names, which other tests share, or else one of one's own.
+    /// The server that `KINESIS_STREAM_DYNAMODB_ENDPOINT` names, which other tests may share, or else a new embedded
+    /// one.
     ///
     /// # Panics
     /// It does not start.
@@ -68,13 +69,13 @@ impl DynamoDb {
         self.client.clone()
     }
 
-    /// What such a client is made of, except that the SDK's retries are on.
+    /// The configuration of such a client, except that the SDK's retries are on.
     #[must_use]
     pub fn config(&self) -> Builder {
         config(&self.endpoint)
     }
 
-    /// Makes a table with this hash key, a string.
+    /// Creates a table with this hash key, a string.
     ///
     /// # Panics
     /// The server refuses.

@@ -1,6 +1,6 @@
-//! Real data to put into a stream: a week of earthquakes, as the U.S. Geological Survey told them.
+//! Real data to put into a stream: a week of earthquakes from the U.S. Geological Survey.
 
-/// 1,707 events in order of time, one JSON object a line. Where they come from is told in `data/README.md`.
+/// 1,707 events in order of time, one JSON object a line. `data/README.md` names the source.
 pub const EVENTS: &str = include_str!("../data/earthquakes.ndjson");
 
 /// The seismic network of each event, its partition key, and the event as JSON.

@@ -2,11 +2,10 @@
 //!
 //! From the client inwards:
 //!
-//! 1. [`faults`]: what a test wants to go wrong, and the log of calls;
-//! 2. the gate: one `PutRecord` or `PutRecords` at a time. Without it the emulator can deadlock (a reader and a
-//!    writer of one stream), and a reader at the tip can overtake a record whose number is taken but which is not
-//!    stored yet;
-//! 3. `faithful`: the answers in which the emulator differs from the service are set right.
+//! 1. [`faults`]: the faults that a test injects, and the log of calls;
+//! 2. the put lock: one `PutRecord` or `PutRecords` at a time. Without it the emulator can deadlock (a reader and a
+//!    writer of one stream), and a reader at the tip can overtake a record that has a number but is not stored yet;
+//! 3. `faithful`: corrects the responses in which the emulator differs from the service.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -22,23 +21,23 @@ use tokio::sync::Mutex;
 use crate::{
     faithful::{self, Faithful},
     faults::{self, Faults},
-    ground::Ground,
+    harness::Harness,
     op::Op,
     server::Server,
     wire::BODY_LIMIT,
 };
 
-/// A Kinesis of one's own: empty, in this process, gone when it and all [`Ground`]s taken from it are dropped.
+/// An empty Kinesis in this process. It stops when it and every [`Harness`] taken from it are dropped.
 ///
-/// It guards the [`Ground`] that it keeps running, and derefs to it.
+/// It derefs to its [`Harness`].
 #[derive(Clone, Debug)]
 pub struct Emulator {
-    ground: Ground,
+    harness: Harness,
     faults: Faults,
 }
 
 impl Emulator {
-    /// Starts one, as [`Builder`] has it by default.
+    /// Starts one with the defaults of [`Builder`].
     ///
     /// # Panics
     /// The system gives no port or no thread.
@@ -47,33 +46,33 @@ impl Emulator {
         Self::builder().start()
     }
 
-    /// Prepares one that is to differ from the default.
+    /// Configures one that differs from the defaults.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The faults of this emulator: none yet.
+    /// The fault layer of this emulator. It starts without rules.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The ground alone. It keeps the emulator running.
+    /// The harness alone. The emulator runs as long as it exists.
     #[must_use]
-    pub fn into_ground(self) -> Ground {
-        self.ground
+    pub fn into_harness(self) -> Harness {
+        self.harness
     }
 }
 
 impl Deref for Emulator {
-    type Target = Ground;
+    type Target = Harness;
 
-    fn deref(&self) -> &Ground {
-        &self.ground
+    fn deref(&self) -> &Harness {
+        &self.harness
     }
 }
 
-/// How an emulator is to be.
+/// The settings of an emulator.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
@@ -95,13 +94,13 @@ impl Builder {
         self
     }
 
-    /// How long a stream is being created, updated or deleted, in milliseconds: 20 by default.
+    /// How long creating, updating or deleting a stream takes, in milliseconds: 20 by default.
     pub fn transition_ms(mut self, ms: u64) -> Self {
         self.transition_ms = ms;
         self
     }
 
-    /// How many shards one answer of `ListShards` holds at most: 1,000 by default, as in the service.
+    /// The maximum number of shards in one response of `ListShards`: 1,000 by default, as in the service.
     pub fn shards_per_page(mut self, shards: u64) -> Self {
         self.shards_per_page = shards;
         self
@@ -115,16 +114,16 @@ impl Builder {
     pub fn start(&self) -> Emulator {
         let faults = Faults::default();
         let server = Server::start("kinesis-emulator", self.router(&faults)).expect("an emulator needs a port");
-        Emulator { ground: Ground::on(server), faults }
+        Emulator { harness: Harness::on(server), faults }
     }
 
     fn router(&self, faults: &Faults) -> Router {
         let (emulator, store) = ferrokinesis::create_app(self.options());
-        let gate = Arc::new(Mutex::new(()));
+        let put_lock = Arc::new(Mutex::new(()));
         emulator
             .layer(DefaultBodyLimit::max(BODY_LIMIT))
             .layer(from_fn_with_state(Faithful::new(store, self.shards_per_page), faithful::layer))
-            .layer(from_fn_with_state(gate, one_put_at_a_time))
+            .layer(from_fn_with_state(put_lock, one_put_at_a_time))
             .layer(from_fn_with_state(faults.clone(), faults::layer))
     }
 
@@ -140,10 +139,10 @@ impl Builder {
     }
 }
 
-/// The gate.
-async fn one_put_at_a_time(State(gate): State<Arc<Mutex<()>>>, request: Request, next: Next) -> Response {
+/// The put lock.
+async fn one_put_at_a_time(State(put_lock): State<Arc<Mutex<()>>>, request: Request, next: Next) -> Response {
     let _turn = match Op::of(request.headers()) {
-        Op::PutRecord | Op::PutRecords => Some(gate.lock().await),
+        Op::PutRecord | Op::PutRecords => Some(put_lock.lock().await),
         _ => None,
     };
     next.run(request).await

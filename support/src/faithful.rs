@@ -1,19 +1,23 @@
-//! Where the emulator differs from the service, and is set right. The one place that edits without being asked.
+//! Corrects the emulator where it differs from the service. Only this layer edits calls without a rule of the test.
 //!
 //! | operation | the emulator | here |
 //! |---|---|---|
-//! | `DescribeStreamSummary` | a stream is made in a whole second, two seconds early | in the millisecond of `CreateStream` |
+//! | `DescribeStreamSummary` | the creation time is a whole second, two seconds early | in the millisecond of `CreateStream` |
 //! | `GetRecords` | `ApproximateArrivalTimestamp` in whole seconds | in milliseconds |
-//! | | `MillisBehindLatest` is 0 before the tip | time since the last record of the page, 1 at least |
+//! | | `MillisBehindLatest` is 0 before the tip | time since the last record of the page, at least 1 |
 //! | | no `ChildShards` at the end of a shard | the shards that name it as a parent |
-//! | `GetShardIterator` | `AT_TIMESTAMP` by the second; past the newest record, the whole shard | by the millisecond; nothing old |
-//! | `ListShards` | `NextToken` is refused | it goes on where the page before ended |
+//! | `GetShardIterator` | `AT_TIMESTAMP` by the second; past the newest record, the whole shard | by the millisecond; no old record |
+//! | `ListShards` | rejects `NextToken` | continues where the previous page ended |
 //! | | `AT_LATEST` lists closed shards | open ones only |
 //!
-//! Not set right, to be tested on another server or by an edit of one's own: `GetRecords` answers above 10 MiB, the
-//! parents of shards made by `UpdateShardCount`, records above 1 MiB, requests by ARN alone, the other shard filters,
-//! enhanced fan-out; that the last page of a shard may hold records (here it is always an empty one); and a sequence
-//! number of a stream deleted in the same second in which its namesake was made, which is taken for the namesake's.
+//! Not corrected (test these on another server, or with `edit`):
+//!
+//! - `GetRecords` responses above 10 MiB, and records above 1 MiB;
+//! - the parents of shards that `UpdateShardCount` made;
+//! - requests by ARN alone, the other shard filters, enhanced fan-out;
+//! - a last page of a shard that holds records (here the last page is always empty);
+//! - a stream that is deleted and created again within one second: the emulator accepts the old stream's sequence
+//!   numbers for the new one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,17 +30,17 @@ use axum::{
 use ferrokinesis::{store::Store, util::current_time_ms};
 use serde_json::Value;
 
-mod answer;
 mod memory;
-mod question;
+mod request;
+mod response;
 
 use self::memory::Memory;
 use crate::{
     op::Op,
-    wire::{Answer, Asked},
+    wire::{WireRequest, WireResponse},
 };
 
-/// What it takes to know better than the emulator: its store, and the moments that it forgets.
+/// The data behind the corrections: the emulator's store, and the times that the emulator does not keep.
 #[derive(Clone)]
 pub(crate) struct Faithful {
     store: Store,
@@ -54,53 +58,53 @@ impl Faithful {
     }
 
     async fn through(&self, request: Request, next: Next) -> Result<Response, StatusCode> {
-        let mut asked = Asked::read(request).await?;
+        let mut asked = WireRequest::read(request).await?;
         if asked.op == Op::Other {
-            // The answer may be a stream without an end.
+            // The response may be an endless stream.
             return Ok(next.run(asked.into_request()).await);
         }
         let op = asked.op;
-        let mut question = asked.json();
-        if let Some(better) = self.better(op, &question) {
+        let mut request_json = asked.json();
+        if let Some(better) = self.better(op, &request_json) {
             asked.rewrite(&better);
-            question = better;
+            request_json = better;
         }
-        let mut answer = Answer::read(next.run(asked.into_request()).await).await?;
+        let mut answer = WireResponse::read(next.run(asked.into_request()).await).await?;
         if answer.succeeded() {
-            self.correct(op, &question, &mut answer).await;
+            self.correct(op, &request_json, &mut answer).await;
         }
         Ok(answer.into_response())
     }
 
-    /// The question that the emulator should have been asked, where that is another.
-    fn better(&self, op: Op, question: &Value) -> Option<Value> {
+    /// The request to send to the emulator instead, if it needs another one.
+    fn better(&self, op: Op, request_json: &Value) -> Option<Value> {
         match op {
-            Op::GetShardIterator => question::place_by_number(question, &self.memory(), current_time_ms()),
-            Op::ListShards => Some(question::list_from_token(question, self.shards_per_page)),
+            Op::GetShardIterator => request::place_by_number(request_json, &self.memory(), current_time_ms()),
+            Op::ListShards => Some(request::list_from_token(request_json, self.shards_per_page)),
             _ => None,
         }
     }
 
-    async fn correct(&self, op: Op, question: &Value, answer: &mut Answer) {
+    async fn correct(&self, op: Op, request_json: &Value, answer: &mut WireResponse) {
         let now = current_time_ms();
         let mut body = answer.json();
         match op {
             Op::CreateStream => {
-                return self.memory().create(question["StreamName"].as_str().unwrap_or_default(), now);
+                return self.memory().create(request_json["StreamName"].as_str().unwrap_or_default(), now);
             }
-            Op::PutRecord | Op::PutRecords => return answer::remember(&mut self.memory(), question, &body, now),
-            Op::DescribeStreamSummary => answer::date_stream(&self.memory(), question, &mut body),
-            Op::ListShards => answer::relist(question, &mut body),
+            Op::PutRecord | Op::PutRecords => return response::remember(&mut self.memory(), request_json, &body, now),
+            Op::DescribeStreamSummary => response::date_stream(&self.memory(), request_json, &mut body),
+            Op::ListShards => response::relist(request_json, &mut body),
             Op::GetRecords => {
-                answer::date(&self.memory(), question, &mut body, now);
-                answer::name_children(&self.store, question, &mut body).await;
+                response::date(&self.memory(), request_json, &mut body, now);
+                response::name_children(&self.store, request_json, &mut body).await;
             }
             _ => return,
         }
         answer.rewrite(&body);
     }
 
-    /// Nothing is left half done where a panic could poison it.
+    /// A panic leaves no half-done change here, so poison does not matter.
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Faults on demand: calls that fail, wait, hang or come back changed, and a log of what was called.
+//! Fault injection: calls fail, wait, hang or get an edited response. It also logs every call.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -14,17 +14,17 @@
 //! # }
 //! ```
 //!
-//! Rules act in the order in which they were made, on every call that falls into their scope. Each rule counts for
-//! itself, so two rules `nth(1)` and `nth(3)` meet the first and the third call.
+//! Rules act in the order in which they were made, on every call in their scope. Each rule counts calls separately, so
+//! two rules `nth(1)` and `nth(3)` act on the first and the third call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 mod call;
+mod client;
 mod error;
 mod layer;
-mod line;
 mod log;
 mod partial;
 mod rule;
@@ -38,7 +38,7 @@ pub use self::{
 };
 use crate::op::Op;
 
-/// The handle on an emulator's fault layer, or on a line of faulty clients. Clones share it.
+/// The handle on the fault layer of an emulator, or of the clients that share it. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     shared: Arc<Shared>,
@@ -46,15 +46,15 @@ pub struct Faults {
 
 #[derive(Debug, Default)]
 struct Shared {
-    inner: Mutex<Inner>,
-    /// Ticks at every call.
+    state: Mutex<LayerState>,
+    /// Notifies at every call.
     called: watch::Sender<()>,
-    /// How many calls are under way.
-    under_way: watch::Sender<usize>,
+    /// How many calls are in flight.
+    in_flight: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct LayerState {
     rules: Vec<Rule>,
     log: Log,
 }
@@ -67,7 +67,7 @@ impl Faults {
 
     /// Lifts every rule.
     pub fn lift_all(&self) {
-        self.inner().rules.drain(..).for_each(|rule| rule.lift());
+        self.state().rules.drain(..).for_each(|rule| rule.lift());
     }
 
     /// The calls of this operation so far, in order of arrival, failed and unanswered ones too.
@@ -76,7 +76,7 @@ impl Faults {
     /// More than 100,000 calls or 64 MiB of requests were logged since the start or the last [`clear`](Self::clear).
     #[must_use]
     pub fn calls(&self, op: Op) -> Vec<Call> {
-        self.inner().log.of(op).cloned().collect()
+        self.state().log.of(op).cloned().collect()
     }
 
     /// How many calls of this operation there were.
@@ -85,19 +85,19 @@ impl Faults {
     /// As [`calls`](Self::calls).
     #[must_use]
     pub fn count(&self, op: Op) -> usize {
-        self.inner().log.of(op).count()
+        self.state().log.of(op).count()
     }
 
-    /// The most calls of this operation on this shard that fell into any one second.
+    /// The highest number of calls of this operation on this shard within any one second.
     ///
     /// # Panics
     /// As [`calls`](Self::calls).
     #[must_use]
     pub fn busiest_second(&self, op: Op, shard: &str) -> usize {
-        log::busiest_second(self.inner().log.of(op).filter(|call| call.shard() == Some(shard)))
+        log::busiest_second(self.state().log.of(op).filter(|call| call.shard() == Some(shard)))
     }
 
-    /// Returns once there were `n` calls of this operation. Dropping the future does no harm.
+    /// Returns once `n` calls of this operation arrived. Dropping the future is safe.
     ///
     /// # Panics
     /// As [`calls`](Self::calls).
@@ -109,51 +109,51 @@ impl Faults {
         }
     }
 
-    /// Returns once no call is under way: each was answered, or its caller gave it up. Dropping the future does no harm.
+    /// Returns once no call is in flight: each was answered, or its caller cancelled it. Dropping the future is safe.
     pub async fn idle(&self) {
         // The sender lives in `self`, so waiting cannot fail.
-        drop(self.shared.under_way.subscribe().wait_for(|calls| *calls == 0).await);
+        drop(self.shared.in_flight.subscribe().wait_for(|calls| *calls == 0).await);
     }
 
     /// Forgets the calls so far. Rules stay.
     pub fn clear(&self) {
-        self.inner().log = Log::default();
+        self.state().log = Log::default();
     }
 
-    /// Counts a call as one that is under way for as long as this is kept.
-    fn enter(&self) -> UnderWay {
-        self.shared.under_way.send_modify(|calls| *calls += 1);
-        UnderWay(self.clone())
+    /// Counts a call as in flight until the guard is dropped.
+    fn enter(&self) -> InFlightCall {
+        self.shared.in_flight.send_modify(|calls| *calls += 1);
+        InFlightCall(self.clone())
     }
 
     fn install(&self, rule: Rule) {
-        self.inner().rules.push(rule);
+        self.state().rules.push(rule);
     }
 
-    /// Logs a call, and tells which rules act on it.
+    /// Logs a call, and returns the rules that act on it.
     fn admit(&self, call: Call) -> Vec<Rule> {
         let met = {
-            let mut inner = self.inner();
-            inner.rules.retain(|rule| !rule.is_lifted());
-            let met = inner.rules.iter().filter(|rule| rule.meets(&call)).cloned().collect();
-            inner.log.push(call);
+            let mut state = self.state();
+            state.rules.retain(|rule| !rule.is_lifted());
+            let met = state.rules.iter().filter(|rule| rule.meets(&call)).cloned().collect();
+            state.log.push(call);
             met
         };
         self.shared.called.send_replace(());
         met
     }
 
-    /// A panic in a test leaves nothing half done here, so poison means nothing.
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A panic in a test leaves no half-done change here, so poison does not matter.
+    fn state(&self) -> MutexGuard<'_, LayerState> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A call from its arrival to its answer.
-struct UnderWay(Faults);
+struct InFlightCall(Faults);
 
-impl Drop for UnderWay {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
-        self.0.shared.under_way.send_modify(|calls| *calls -= 1);
+        self.0.shared.in_flight.send_modify(|calls| *calls -= 1);
     }
 }

@@ -1,12 +1,13 @@
-//! The ground that the tests, examples and benches of kinesis-stream stand on.
+//! The test harness that the tests, examples and benches of kinesis-stream share.
 //!
-//! - [`Emulator`]: a Kinesis of one's own, in this process, and [`Ground`]: the same helpers over any server;
-//! - [`DynamoDb`]: a DynamoDB of one's own, in this process;
-//! - [`Faults`]: calls that fail, wait, hang or come back changed, and their log: of an emulator, or of a client;
+//! - [`Emulator`]: a Kinesis in this process; [`Harness`]: the same helpers over any server;
+//! - [`DynamoDb`]: a DynamoDB in this process;
+//! - [`Faults`]: fault injection (calls fail, wait, hang or get an edited response) and a log of the calls, for an
+//!   emulator or for a client;
 //! - [`canned`]: a Kinesis that answers from templates, for benchmarks;
 //! - [`earthquakes`]: real data to put into a stream;
 //! - [`Rng`] and [`seeds`]: randomized tests that can be replayed;
-//! - [`Server`]: a router on a thread of its own, which the others are made of.
+//! - [`Server`]: serves a router on a separate thread; the emulators are built on it.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -27,7 +28,7 @@ pub mod earthquakes;
 mod emulator;
 mod faithful;
 pub mod faults;
-mod ground;
+mod harness;
 mod op;
 mod rng;
 mod seeds;
@@ -39,7 +40,7 @@ pub use self::{
     dynamodb::{DYNAMODB_VARIABLE, DynamoDb, Written},
     emulator::{Builder, Emulator},
     faults::{AwsError, Call, Faults, Rule},
-    ground::{ENDPOINT_VARIABLE, Ground, Stored, unique},
+    harness::{ENDPOINT_VARIABLE, Harness, Stored, unique},
     op::Op,
     rng::Rng,
     seeds::{ReplayHint, seeds},

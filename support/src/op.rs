@@ -43,7 +43,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The operation that a request names in its target, as in `Kinesis_20131202.<operation>`.
+    /// The operation that a request names in its target header, as in `Kinesis_20131202.<operation>`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         Self::named(headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default())
     }

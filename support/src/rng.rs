@@ -1,11 +1,11 @@
-//! Random numbers that can be replayed.
+//! Reproducible random numbers.
 
 /// A generator of random numbers (splitmix64). The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// A number from 0 to `end`, without `end`.
+    /// A number from 0 up to, but not including, `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

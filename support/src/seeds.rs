@@ -1,15 +1,15 @@
-//! The seeds of a randomized test, named by an environment variable.
+//! The seeds of a randomized test, given by an environment variable.
 
 use std::{env, ops::Range, thread};
 
-/// The seeds in this variable: one as in `7`, or a range as in `0..100`. Without the variable, the first `few`.
+/// The seeds in this variable: one (`7`) or a range (`0..100`). Without the variable, the first `few` seeds.
 ///
 /// # Panics
 ///
-/// If the variable holds anything else.
+/// The variable holds anything else.
 pub fn seeds(variable: &str, few: u64) -> Range<u64> {
     let Ok(seeds) = env::var(variable) else { return 0..few };
-    let number = |text: &str| text.parse::<u64>().expect("seeds are a number, or a range as in 0..100");
+    let number = |text: &str| text.parse::<u64>().expect("seeds are a number, or a range such as 0..100");
     match seeds.split_once("..") {
         Some((first, end)) => number(first)..number(end),
         None => number(&seeds)..number(&seeds) + 1,

@@ -1,4 +1,4 @@
-//! A router served from a thread of its own, until it is dropped.
+//! Serves a router on a separate thread until it is dropped.
 
 use std::{
     fmt, io,
@@ -15,7 +15,7 @@ use tokio::{
 
 /// A running server.
 ///
-/// It has its own thread and its own runtime, so a test may pause its clock, block its thread or end its runtime
+/// It has a separate thread and a separate runtime: a test may pause its clock, block its thread or end its runtime
 /// without stopping the server. Dropping it closes every connection and joins the thread.
 pub struct Server {
     address: SocketAddr,
@@ -24,21 +24,21 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `router` on a free port of 127.0.0.1. Connections are accepted from here on.
+    /// Serves `router` on a free port of 127.0.0.1. It accepts connections from now on.
     ///
     /// # Errors
     /// The system gives no port, no thread or no runtime.
     pub fn start(name: &str, router: Router) -> io::Result<Self> {
         Self::host(name, move |listener| async move {
             let listener = listener.tap_io(|connection| {
-                // Best effort: with Nagle's algorithm on, answers are late but right.
+                // Best effort: with Nagle's algorithm on, responses are late but correct.
                 drop(connection.set_nodelay(true));
             });
             axum::serve(listener, router).await
         })
     }
 
-    /// Lets `serve` have a free port of 127.0.0.1.
+    /// Runs `serve` on a free port of 127.0.0.1.
     pub(crate) fn host<F>(name: &str, serve: impl FnOnce(Listener) -> F + Send + 'static) -> io::Result<Self>
     where
         F: Future<Output = io::Result<()>>,
@@ -53,7 +53,7 @@ impl Server {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens, as a URL.
+    /// Its address, as a URL.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
@@ -77,7 +77,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Returns once the other end of `stopped` is dropped; what is still open then ends with the runtime.
+/// Returns once the other end of `stopped` is dropped. Open connections then end with the runtime.
 fn run<F>(
     runtime: &Runtime,
     listener: TcpListener,

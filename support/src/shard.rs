@@ -1,4 +1,4 @@
-//! A shard, as a listing tells it.
+//! A shard, as a listing describes it.
 
 use aws_sdk_kinesis::types;
 
@@ -7,11 +7,11 @@ use aws_sdk_kinesis::types;
 pub struct Shard {
     /// Its id.
     pub id: String,
-    /// The shards that it was made from: none, one (a split) or two (a merge).
+    /// Its parent shards: none, one (after a split) or two (after a merge).
     pub parents: Vec<String>,
-    /// It takes no new records.
+    /// Whether it is closed to new records.
     pub closed: bool,
-    /// The first and the last hash key that fall into it.
+    /// The first and the last hash key of its range.
     pub hash_keys: (u128, u128),
 }
 

@@ -1,4 +1,4 @@
-//! Requests and answers of the Kinesis protocol (JSON 1.1 over HTTP), read whole and put together again.
+//! Requests and responses of the Kinesis protocol (JSON 1.1 over HTTP), with buffered bodies.
 
 use axum::{
     body::{Body, Bytes, to_bytes},
@@ -9,89 +9,89 @@ use serde_json::Value;
 
 use crate::op::Op;
 
-/// What one request or answer may hold: above the 10 MiB of the service, with room for base64.
+/// The maximum size of a request: above the 10 MiB of the service, with room for base64.
 pub(crate) const BODY_LIMIT: usize = 16 << 20;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/x-amz-json-1.1");
 
-/// A request that was read whole.
+/// A request with its whole body.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct WireRequest {
     pub(crate) op: Op,
     pub(crate) body: Bytes,
     head: request::Parts,
 }
 
-impl Asked {
+impl WireRequest {
     /// Reads a request.
     ///
     /// # Errors
-    /// The answer to give when the body is broken or longer than [`BODY_LIMIT`].
+    /// The status to respond with if the body is broken or longer than [`BODY_LIMIT`].
     pub(crate) async fn read(request: axum::extract::Request) -> Result<Self, StatusCode> {
         let (head, body) = request.into_parts();
         let body = to_bytes(body, BODY_LIMIT).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
         Ok(Self { op: Op::of(&head.headers), body, head })
     }
 
-    /// The body as JSON; null where it is none.
+    /// The body as JSON. Null if it is not JSON.
     pub(crate) fn json(&self) -> Value {
         json(&self.body)
     }
 
-    /// Puts another body into the request. Its signature no longer fits, which no emulator looks at.
+    /// Replaces the body of the request. The signature no longer matches, but no emulator checks it.
     pub(crate) fn rewrite(&mut self, body: &Value) {
         self.body = body.to_string().into();
         self.head.headers.remove(header::CONTENT_LENGTH);
     }
 
-    /// The request again, to be passed on.
+    /// The request, ready to be forwarded.
     pub(crate) fn into_request(self) -> axum::extract::Request {
         axum::extract::Request::from_parts(self.head, Body::from(self.body))
     }
 }
 
-/// An answer that was read whole.
+/// A response with its whole body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct WireResponse {
     pub(crate) body: Bytes,
     head: response::Parts,
 }
 
-impl Answer {
-    /// Reads an answer.
+impl WireResponse {
+    /// Reads a response.
     ///
     /// # Errors
-    /// The answer to give when the body is broken.
+    /// The status to respond with if the body is broken.
     pub(crate) async fn read(response: Response) -> Result<Self, StatusCode> {
         let (head, body) = response.into_parts();
         let body = to_bytes(body, usize::MAX).await.map_err(|_| StatusCode::BAD_GATEWAY)?;
         Ok(Self { body, head })
     }
 
-    /// The service did what it was asked.
+    /// Whether the call succeeded.
     pub(crate) fn succeeded(&self) -> bool {
         self.head.status.is_success()
     }
 
-    /// The body as JSON; null where it is none.
+    /// The body as JSON. Null if it is not JSON.
     pub(crate) fn json(&self) -> Value {
         json(&self.body)
     }
 
-    /// Puts another body into the answer.
+    /// Replaces the body of the response.
     pub(crate) fn rewrite(&mut self, body: &Value) {
         self.body = body.to_string().into();
         self.head.headers.remove(header::CONTENT_LENGTH);
     }
 }
 
-impl IntoResponse for Answer {
+impl IntoResponse for WireResponse {
     fn into_response(self) -> Response {
         Response::from_parts(self.head, Body::from(self.body))
     }
 }
 
-/// An answer made here.
+/// Builds a response.
 pub(crate) fn answer(status: StatusCode, body: impl Into<Body>) -> Response {
     (status, [(header::CONTENT_TYPE, JSON)], body.into()).into_response()
 }

@@ -1,6 +1,6 @@
-//! The canned service, in its own process.
+//! The canned service in a separate process.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{collections::BTreeSet, net::TcpStream, path::Path, time::Duration};
 
@@ -9,21 +9,21 @@ use aws_sdk_kinesis::{
     types::{PutRecordsRequestEntry, ShardIteratorType},
 };
 use kinesis_stream_support::{
-    Ground,
+    Harness,
     canned::{Canned, Process},
 };
 use tokio::time::Instant;
 
 const SHARD: &str = "shardId-000000000001";
 
-fn spawn(canned: Canned) -> (Process, Ground) {
+fn spawn(canned: Canned) -> (Process, Harness) {
     let process = canned.spawn_as(Path::new(env!("CARGO_BIN_EXE_canned-kinesis"))).unwrap();
-    let ground = Ground::at(process.endpoint());
-    (process, ground)
+    let harness = Harness::at(process.endpoint());
+    (process, harness)
 }
 
 #[tokio::test]
-async fn an_ending_shard_holds_what_was_ordered() {
+async fn an_ending_shard_holds_the_configured_records() {
     let ending = Canned { shards: 2, records_per_page: 3, record_bytes: 100, pages: Some(4), ..Canned::default() };
     let (_process, kinesis) = spawn(ending);
     let shards = kinesis.shards("any").await;
@@ -36,7 +36,7 @@ async fn an_ending_shard_holds_what_was_ordered() {
 }
 
 #[tokio::test]
-async fn reading_goes_on_after_a_record() {
+async fn an_iterator_after_a_record_starts_at_the_next_record() {
     let ending = Canned { shards: 2, records_per_page: 3, record_bytes: 1, pages: Some(2), ..Canned::default() };
     let (_process, kinesis) = spawn(ending);
     let records = kinesis.records("any", SHARD).await;
@@ -50,7 +50,7 @@ async fn reading_goes_on_after_a_record() {
 }
 
 #[tokio::test]
-async fn an_endless_shard_never_repeats_a_number() {
+async fn an_endless_shard_never_repeats_a_sequence_number() {
     let (_process, kinesis) = spawn(Canned { records_per_page: 2, ..Canned::default() });
     let mut iterator = "0/0".to_owned();
     let mut numbers = BTreeSet::new();
@@ -63,7 +63,7 @@ async fn an_endless_shard_never_repeats_a_number() {
 }
 
 #[tokio::test]
-async fn a_read_takes_at_least_its_latency() {
+async fn a_read_takes_at_least_the_configured_latency() {
     let latency = Duration::from_millis(50);
     let (_process, kinesis) = spawn(Canned { latency, ..Canned::default() });
     let started = Instant::now();
@@ -73,7 +73,7 @@ async fn a_read_takes_at_least_its_latency() {
 }
 
 #[tokio::test]
-async fn every_record_that_is_put_has_a_number_of_its_own() {
+async fn every_put_record_gets_a_different_sequence_number() {
     let (_process, kinesis) = spawn(Canned::default());
     let entry = |key: &str| {
         let entry = PutRecordsRequestEntry::builder().partition_key(key).data(Blob::new("data"));
@@ -90,7 +90,7 @@ async fn every_record_that_is_put_has_a_number_of_its_own() {
 }
 
 #[tokio::test]
-async fn it_ends_with_its_handle() {
+async fn the_process_ends_when_its_handle_is_dropped() {
     let (process, _) = spawn(Canned::default());
     let address = process.endpoint().replace("http://", "");
     assert!(TcpStream::connect(&address).is_ok());

@@ -1,4 +1,4 @@
-//! The embedded DynamoDB, and faults on the client's side of the line.
+//! The embedded DynamoDB, and faults on the client side.
 
 use std::{collections::HashMap, net::TcpStream};
 
@@ -22,7 +22,7 @@ fn s(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
-/// Sets an attribute: the code of the error, if any.
+/// Sets an attribute. Returns the error code if that fails.
 async fn set(client: &Client, key: &str, to: &str) -> Result<(), String> {
     let update = client.update_item().table_name(TABLE).key("leaseKey", s(key));
     let update = update.update_expression("SET a = :a").expression_attribute_values(":a", s(to));
@@ -31,7 +31,7 @@ async fn set(client: &Client, key: &str, to: &str) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn it_keeps_what_is_put_and_stops_with_its_last_clone() {
+async fn the_server_keeps_items_and_stops_when_its_last_clone_is_dropped() {
     let server = server().await;
     let item = HashMap::from([("leaseKey".to_owned(), s("x")), ("a".to_owned(), s("1"))]);
     server.put(TABLE, item.clone()).await;
@@ -44,7 +44,7 @@ async fn it_keeps_what_is_put_and_stops_with_its_last_clone() {
 }
 
 #[tokio::test]
-async fn calls_of_a_client_fail_and_lose_their_answers_by_row_and_text() {
+async fn rules_match_the_calls_of_a_client_by_row_and_by_text() {
     let (server, faults) = (server().await, Faults::default());
     let client = client(&server, &faults);
     faults.on(Op::UpdateItem).shard("y").first(1).fail(AwsError::THROTTLED);
@@ -61,7 +61,7 @@ async fn calls_of_a_client_fail_and_lose_their_answers_by_row_and_text() {
 }
 
 #[tokio::test]
-async fn a_call_that_left_arrives_though_its_caller_gave_it_up() {
+async fn a_sent_call_arrives_even_if_its_caller_cancels_it() {
     let (server, faults) = (server().await, Faults::default());
     let held = faults.on(Op::UpdateItem).hold();
     let late = client(&server, &faults);

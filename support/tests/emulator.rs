@@ -1,6 +1,6 @@
-//! The embedded emulator: it loses nothing, it stops, and it answers as the service does where `faithful` says so.
+//! The embedded emulator: it loses no record, it stops, and it responds like the service where `faithful` corrects it.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use std::{collections::BTreeSet, net::TcpStream};
 
@@ -10,7 +10,7 @@ use aws_sdk_kinesis::{
     types::{ShardFilter, ShardFilterType, ShardIteratorType},
 };
 use futures::future::join_all;
-use kinesis_stream_support::{Emulator, Ground, Op};
+use kinesis_stream_support::{Emulator, Harness, Op};
 use tokio::time::{Duration, sleep};
 
 const SHARD: &str = "shardId-000000000000";
@@ -36,7 +36,7 @@ async fn data_since(kinesis: &Emulator, at: i64) -> Vec<String> {
     page.records.into_iter().map(|record| String::from_utf8(record.data.into_inner()).unwrap()).collect()
 }
 
-/// The arrivals of the records of the shard, in milliseconds. They travel as doubles, so their nanoseconds are rounded.
+/// The arrival times of the records of the shard, in milliseconds. The wire has doubles, so nanoseconds are rounded.
 async fn arrivals(kinesis: &Emulator) -> Vec<i64> {
     let iterator = place(kinesis, ShardIteratorType::TrimHorizon, None).await;
     let page = read(kinesis, iterator).await;
@@ -45,7 +45,7 @@ async fn arrivals(kinesis: &Emulator) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn sixteen_writers_lose_nothing_under_a_tailing_reader() {
+async fn a_tailing_reader_sees_every_record_of_sixteen_writers() {
     let kinesis = one_shard().await;
     let write = |writer: usize| {
         let kinesis = kinesis.clone();
@@ -69,26 +69,26 @@ async fn sixteen_writers_lose_nothing_under_a_tailing_reader() {
 }
 
 #[tokio::test]
-async fn it_stops_when_the_last_handle_is_dropped() {
+async fn the_emulator_stops_when_its_last_handle_is_dropped() {
     let kinesis = one_shard().await;
     let address = kinesis.endpoint().replace("http://", "");
-    let ground = kinesis.clone().into_ground();
+    let harness = kinesis.clone().into_harness();
     drop(kinesis);
     assert!(TcpStream::connect(&address).is_ok());
-    drop(ground);
+    drop(harness);
     assert!(TcpStream::connect(&address).is_err());
 }
 
 #[test]
-fn it_outlives_the_runtime_in_which_it_was_started() {
+fn the_emulator_outlives_the_runtime_that_started_it() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kinesis = runtime().block_on(one_shard());
-    let ground = Ground::at(kinesis.endpoint());
-    assert_eq!(runtime().block_on(ground.shards("s")).len(), 1);
+    let harness = Harness::at(kinesis.endpoint());
+    assert_eq!(runtime().block_on(harness.shards("s")).len(), 1);
 }
 
 #[tokio::test]
-async fn a_request_of_more_than_two_mebibytes_is_taken() {
+async fn a_request_over_two_mebibytes_is_accepted() {
     let kinesis = one_shard().await;
     kinesis.put_all("s", (0..7).map(|_| ("key", vec![7; 1 << 19]))).await;
     assert_eq!(kinesis.faults().count(Op::PutRecords), 1);
@@ -111,7 +111,7 @@ async fn a_timestamp_finds_records_by_the_millisecond() {
 }
 
 #[tokio::test]
-async fn a_timestamp_after_the_newest_record_waits_for_the_next() {
+async fn a_timestamp_after_the_newest_record_skips_the_old_records() {
     let kinesis = one_shard().await;
     kinesis.put("s", "key", "old").await;
     sleep(Duration::from_millis(5)).await;
@@ -124,7 +124,7 @@ async fn a_timestamp_after_the_newest_record_waits_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_page_before_the_tip_is_behind_it() {
+async fn a_page_before_the_tip_reports_a_lag() {
     let kinesis = one_shard().await;
     for data in ["a", "b"] {
         kinesis.put("s", "key", data).await;
@@ -153,7 +153,7 @@ async fn the_end_of_a_shard_names_its_children() {
 }
 
 #[tokio::test]
-async fn a_listing_goes_on_by_its_token_alone() {
+async fn a_listing_continues_from_its_token_alone() {
     let kinesis = Emulator::builder().shards_per_page(2).start();
     kinesis.create_stream("s", 5).await;
     let listed: Vec<_> = kinesis.shards("s").await.into_iter().map(|shard| shard.id).collect();
@@ -172,7 +172,7 @@ async fn at_latest_lists_open_shards_only() {
 }
 
 #[tokio::test]
-async fn two_streams_of_one_name_were_made_at_different_times() {
+async fn a_recreated_stream_has_another_creation_time() {
     let kinesis = one_shard().await;
     let made = async || {
         let described = kinesis.client().describe_stream_summary().stream_name("s").send().await.unwrap();
@@ -185,7 +185,7 @@ async fn two_streams_of_one_name_were_made_at_different_times() {
 }
 
 #[tokio::test]
-async fn an_iterator_lives_as_long_as_it_was_told() {
+async fn an_iterator_expires_after_its_configured_lifetime() {
     let kinesis = Emulator::builder().iterator_seconds(1).start();
     kinesis.create_stream("s", 1).await;
     let iterator = place(&kinesis, ShardIteratorType::TrimHorizon, None).await;

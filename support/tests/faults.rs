@@ -1,6 +1,6 @@
-//! Each fault does what it says.
+//! Each kind of fault works as documented.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use aws_sdk_kinesis::{
     error::ProvideErrorMetadata,
@@ -28,14 +28,14 @@ async fn place(kinesis: &Emulator, shard: &str, kind: ShardIteratorType) -> Stri
     place.send().await.unwrap().shard_iterator.unwrap()
 }
 
-/// Reads once: how many records, or the code of the error.
+/// Reads once. Returns the number of records, or the error code.
 async fn read(kinesis: &Emulator, iterator: &str) -> Result<usize, String> {
     let read = kinesis.client().get_records().shard_iterator(iterator).send().await;
     read.map(|page| page.records.len()).map_err(|error| error.code().unwrap_or("none").to_owned())
 }
 
 #[tokio::test]
-async fn the_first_calls_of_one_shard_fail() {
+async fn only_the_first_calls_on_one_shard_fail() {
     let kinesis = two_shards().await;
     let rule = kinesis.faults().on(Op::GetRecords).shard(SHARD).first(2).fail(AwsError::THROTTLED);
     let (ours, other) = (place(&kinesis, SHARD, TrimHorizon).await, place(&kinesis, OTHER, TrimHorizon).await);
@@ -49,7 +49,7 @@ async fn the_first_calls_of_one_shard_fail() {
 }
 
 #[tokio::test]
-async fn the_nth_call_fails() {
+async fn only_the_nth_call_fails() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::GetRecords).nth(2).fail(AwsError::INTERNAL_FAILURE);
     let iterator = place(&kinesis, SHARD, TrimHorizon).await;
@@ -72,7 +72,7 @@ async fn every_call_fails_until_the_rule_is_lifted() {
 }
 
 #[tokio::test]
-async fn the_sdk_knows_the_injected_errors_by_type() {
+async fn the_sdk_recognizes_the_injected_errors_by_type() {
     let kinesis = two_shards().await;
     let client = kinesis.client();
     kinesis.faults().on(Op::ListShards).nth(1).fail(AwsError::NOT_FOUND);
@@ -88,7 +88,7 @@ async fn the_sdk_knows_the_injected_errors_by_type() {
 }
 
 #[tokio::test]
-async fn a_call_can_do_its_work_and_fail_nevertheless() {
+async fn a_call_can_take_effect_and_still_fail() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::PutRecord).first(1).apply_then_fail(AwsError::UNAVAILABLE);
     let put = kinesis.client().put_record().stream_name("s").partition_key("k").explicit_hash_key("0");
@@ -97,7 +97,7 @@ async fn a_call_can_do_its_work_and_fail_nevertheless() {
 }
 
 #[tokio::test]
-async fn some_calls_of_a_thousand_fail_and_the_seed_alone_says_which() {
+async fn some_of_a_thousand_calls_fail_and_only_the_seed_decides_which() {
     let mut failed = Vec::new();
     for seed in [1, 1, 2] {
         let kinesis = Emulator::start();
@@ -144,7 +144,7 @@ async fn all_entries_of_a_batch_can_fail_and_none_is_put() {
 }
 
 #[tokio::test]
-async fn a_delay_delays() {
+async fn a_delayed_call_is_answered_after_the_delay() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::GetRecords).first(1).delay(Duration::from_millis(100));
     let iterator = place(&kinesis, SHARD, TrimHorizon).await;
@@ -154,7 +154,7 @@ async fn a_delay_delays() {
 }
 
 #[tokio::test]
-async fn a_held_call_goes_on_when_the_rule_is_lifted() {
+async fn a_held_call_continues_when_its_rule_is_lifted() {
     let kinesis = two_shards().await;
     let rule = kinesis.faults().on(Op::GetRecords).hold();
     let iterator = place(&kinesis, SHARD, TrimHorizon).await;
@@ -168,7 +168,7 @@ async fn a_held_call_goes_on_when_the_rule_is_lifted() {
 }
 
 #[tokio::test]
-async fn a_hung_call_is_never_answered_and_the_next_is() {
+async fn a_hung_call_is_never_answered_but_the_next_one_is() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::GetRecords).first(1).hang();
     let iterator = place(&kinesis, SHARD, TrimHorizon).await;
@@ -177,7 +177,7 @@ async fn a_hung_call_is_never_answered_and_the_next_is() {
 }
 
 #[tokio::test]
-async fn an_answer_can_be_edited() {
+async fn a_response_can_be_edited() {
     let kinesis = two_shards().await;
     kinesis.faults().on(Op::GetRecords).edit(|answer| answer["MillisBehindLatest"] = json!(7000));
     let iterator = place(&kinesis, SHARD, TrimHorizon).await;
@@ -186,7 +186,7 @@ async fn an_answer_can_be_edited() {
 }
 
 #[tokio::test]
-async fn the_log_tells_who_was_called_when_and_with_what() {
+async fn the_log_holds_target_time_and_body_of_every_call() {
     let kinesis = two_shards().await;
     let faults = kinesis.faults();
     let iterator = place(&kinesis, SHARD, TrimHorizon).await;

@@ -1,11 +1,11 @@
-//! Whole consumers on the table, and what they cost.
+//! Consumers on the lease table, and the calls that they cost.
 
 use kinesis_stream::{Checkpoint, Delivery, DynamoDbLeaseStore, ErrorClass, LeaseStore, Subscription};
 use kinesis_stream_support::{AwsError, Call, Emulator, Faults, Op};
 use tokio::time::Duration;
 
 use crate::{
-    ground::Ground,
+    lease_table::LeaseTable,
     wire::{eventually, item, quick, reading, record, records, rows, seal, text, texts, up_to_seals},
 };
 
@@ -26,8 +26,8 @@ fn patient() -> kinesis_stream::KinesisStream {
     quick(STREAM).renew_interval(Duration::from_secs(3)).lease_ttl(Duration::from_secs(20))
 }
 
-/// The next record, whatever the store complains of before it.
-async fn record_at_last(subscription: &mut Subscription) -> Delivery {
+/// The next record. Ignores transient errors before it.
+async fn record_after_errors(subscription: &mut Subscription) -> Delivery {
     loop {
         match item(subscription).await.unwrap() {
             Ok(delivery) => return delivery,
@@ -38,10 +38,10 @@ async fn record_at_last(subscription: &mut Subscription) -> Delivery {
 
 // S4, R4
 #[tokio::test]
-async fn a_consumer_goes_on_after_a_restart_and_another_one_sees_everything() {
-    let (kinesis, ground) = (kinesis(1).await, Ground::new().await);
+async fn a_restarted_consumer_resumes_and_another_consumer_sees_every_record() {
+    let (kinesis, table) = (kinesis(1).await, LeaseTable::new().await);
     put(&kinesis, 0..4).await;
-    let mut first = reading(&kinesis, &ground.store(), patient()).await;
+    let mut first = reading(&kinesis, &table.store(), patient()).await;
     let taken = records(&mut first, 4).await;
     assert_eq!(texts(&taken), ["0", "1", "2", "3"]);
     let mut taken = taken.into_iter();
@@ -49,26 +49,26 @@ async fn a_consumer_goes_on_after_a_restart_and_another_one_sees_everything() {
     kinesis_stream::commit_all(settled).await.unwrap();
     drop((taken, first));
 
-    let mut again = reading(&kinesis, &ground.store(), patient()).await;
+    let mut again = reading(&kinesis, &table.store(), patient()).await;
     assert_eq!(texts(&records(&mut again, 2).await), ["2", "3"]);
     let audit = kinesis_stream::KinesisBroker::new()
         .endpoint(kinesis.endpoint())
         .test_credentials()
         .consumer("audit/eu")
-        .lease_store(ground.store());
+        .lease_store(table.store());
     let mut audit = audit.connect().await.unwrap().subscribe(patient()).await.unwrap();
     let seals = seal(&kinesis, STREAM).await;
     assert_eq!(up_to_seals(&mut audit, seals).await, ["0", "1", "2", "3"]);
 }
 
-// J3
+// E3
 #[tokio::test]
-async fn a_table_that_throttles_for_less_than_a_time_to_live_costs_no_lease() {
-    let (kinesis, ground) = (kinesis(1).await, Ground::embedded().await);
+async fn a_table_that_throttles_for_less_than_a_ttl_costs_no_lease() {
+    let (kinesis, table) = (kinesis(1).await, LeaseTable::embedded().await);
     let faults = Faults::default();
     let hasty = || quick(STREAM).renew_interval(Duration::from_secs(1)).lease_ttl(Duration::from_secs(20));
-    let mut subscription = reading(&kinesis, &ground.once_through(&faults), hasty()).await;
-    let other = reading(&kinesis, &ground.store(), hasty()).await;
+    let mut subscription = reading(&kinesis, &table.once_through(&faults), hasty()).await;
+    let other = reading(&kinesis, &table.store(), hasty()).await;
     put(&kinesis, 0..1).await;
     let before = record(&mut subscription).await;
 
@@ -80,10 +80,10 @@ async fn a_table_that_throttles_for_less_than_a_time_to_live_costs_no_lease() {
     throttles.iter().for_each(kinesis_stream_support::Rule::lift);
 
     put(&kinesis, 1..2).await;
-    let after = record_at_last(&mut subscription).await;
+    let after = record_after_errors(&mut subscription).await;
     assert_eq!((text(&after).as_str(), after.epoch()), ("1", 1));
     after.commit().await.unwrap();
-    assert_eq!(rows(&ground.store(), STREAM).await[SHARD].epoch, 1);
+    assert_eq!(rows(&table.store(), STREAM).await[SHARD].epoch, 1);
     drop(other);
 }
 
@@ -94,9 +94,9 @@ fn writes(faults: &Faults, shard: &str) -> Vec<Call> {
     writes
 }
 
-/// That these calls came once an interval at most. Calls that came twice as often would need half the time; what a busy
-/// machine holds up is less than a quarter of it.
-fn came_once_in(interval: Duration, calls: &[Call]) {
+/// Asserts that these calls came at most once per interval. Calls twice as often would take half the time, and a busy
+/// machine delays them by less than a quarter of it.
+fn came_once_per(interval: Duration, calls: &[Call]) {
     let took = calls[calls.len() - 1].at() - calls[0].at();
     let intervals = u32::try_from(calls.len() - 1).unwrap();
     assert!(took >= intervals * interval * 3 / 4, "{intervals} intervals of {interval:?} in {took:?}");
@@ -106,25 +106,25 @@ async fn counters_are_calls(store: &DynamoDbLeaseStore, faults: &Faults, shards:
     let rows = rows(store, STREAM).await;
     assert_eq!(rows.len(), shards);
     for (shard, row) in rows {
-        assert_eq!(row.counter, writes(faults, &shard).len() as u64, "every write was applied, at its first try");
+        assert_eq!(row.counter, writes(faults, &shard).len() as u64, "every write was applied at its first attempt");
     }
 }
 
 // E1: the cost of an idle instance
 #[tokio::test]
-async fn an_idle_shard_costs_one_renewal_and_a_stream_one_scan_in_a_renewal_interval() {
-    let (kinesis, ground) = (kinesis(3).await, Ground::embedded().await);
+async fn per_renewal_interval_an_idle_shard_costs_one_renewal_and_a_stream_one_scan() {
+    let (kinesis, table) = (kinesis(3).await, LeaseTable::embedded().await);
     let faults = Faults::default();
-    // Also the timeout of a call, which on a busy machine takes its time.
+    // This is also the timeout of a call, and calls are slow on a busy machine.
     let interval = Duration::from_secs(1);
-    // A listing is one more occasion to read the leases.
+    // A listing also reads the leases, so avoid listings.
     let idle = quick(STREAM).renew_interval(interval).list_interval(Duration::from_hours(1));
     let idle = idle.lease_ttl(Duration::from_secs(20));
-    let subscription = reading(&kinesis, &ground.once_through(&faults), idle).await;
+    let subscription = reading(&kinesis, &table.once_through(&faults), idle).await;
     faults.called(Op::UpdateItem, 3 + 3 * 5).await;
     faults.called(Op::Scan, 5).await;
     drop(subscription);
-    let store = ground.store();
+    let store = table.store();
     eventually("the leases are released", async || rows(&store, STREAM).await.values().all(|row| row.owner.is_none()))
         .await;
     faults.idle().await;
@@ -134,13 +134,13 @@ async fn an_idle_shard_costs_one_renewal_and_a_stream_one_scan_in_a_renewal_inte
         let writes = writes(&faults, shard);
         let (release, held) = writes.split_last().unwrap();
         assert!(release.body()["UpdateExpression"].as_str().unwrap().ends_with("REMOVE #leaseOwner"));
-        assert!(held.len() > 4, "one take, and renewals: {}", held.len());
-        came_once_in(interval, held);
+        assert!(held.len() > 4, "one take and several renewals: {}", held.len());
+        came_once_per(interval, held);
         let renewals = &held[1..];
         let renews = |call: &Call| call.body()["UpdateExpression"] == "SET #leaseCounter = :leaseCounter";
         assert!(renewals.iter().all(renews), "an idle shard is only renewed");
     }
-    came_once_in(interval, &faults.calls(Op::Scan));
+    came_once_per(interval, &faults.calls(Op::Scan));
     for op in [Op::GetItem, Op::DeleteItem, Op::DescribeTable, Op::CreateTable] {
         assert_eq!(faults.count(op), 0, "{op:?}");
     }
@@ -148,14 +148,14 @@ async fn an_idle_shard_costs_one_renewal_and_a_stream_one_scan_in_a_renewal_inte
 
 // A4: the cost of a busy shard
 #[tokio::test]
-async fn a_busy_shard_costs_one_checkpoint_in_a_checkpoint_interval_and_no_renewal() {
-    let (kinesis, ground) = (kinesis(1).await, Ground::embedded().await);
+async fn a_busy_shard_costs_one_checkpoint_per_checkpoint_interval_and_no_renewal() {
+    let (kinesis, table) = (kinesis(1).await, LeaseTable::embedded().await);
     let faults = Faults::default();
     let interval = Duration::from_millis(200);
-    // Long enough that nothing is renewed for its own sake, and short enough that it would be.
+    // Longer than the checkpoint interval, so checkpoints replace renewals. Short enough that renewals would show up.
     let busy = quick(STREAM).checkpoint_interval(interval).renew_interval(Duration::from_millis(1_500));
     let busy = busy.lease_ttl(Duration::from_secs(20));
-    let mut subscription = reading(&kinesis, &ground.once_through(&faults), busy).await;
+    let mut subscription = reading(&kinesis, &table.once_through(&faults), busy).await;
     let mut last = None;
     for i in 0.. {
         put(&kinesis, i..i + 1).await;
@@ -167,7 +167,7 @@ async fn a_busy_shard_costs_one_checkpoint_in_a_checkpoint_interval_and_no_renew
         }
     }
     drop(subscription);
-    let store = ground.store();
+    let store = table.store();
     eventually("the lease is released", async || rows(&store, STREAM).await[SHARD].owner.is_none()).await;
     faults.idle().await;
     counters_are_calls(&store, &faults, 1).await;
@@ -175,16 +175,16 @@ async fn a_busy_shard_costs_one_checkpoint_in_a_checkpoint_interval_and_no_renew
     let writes = writes(&faults, SHARD);
     let (held, _end) = writes.split_at(16);
     let saves = |call: &&Call| call.body()["UpdateExpression"].as_str().unwrap().contains("#checkpoint = ");
-    assert!(held.iter().all(|call| saves(&call)), "the take sets a checkpoint as well, and nothing only renews");
-    // The first one, the place of opening, does not wait.
-    came_once_in(interval, &held[2..]);
+    assert!(held.iter().all(|call| saves(&call)), "the take also sets a checkpoint, and no write only renews");
+    // The first checkpoint, the position of opening, is written at once.
+    came_once_per(interval, &held[2..]);
 }
 
 #[tokio::test]
-async fn a_commit_is_in_the_table_when_it_is_answered() {
-    let (kinesis, ground) = (kinesis(1).await, Ground::new().await);
+async fn a_commit_is_in_the_table_when_it_returns() {
+    let (kinesis, table) = (kinesis(1).await, LeaseTable::new().await);
     put(&kinesis, 0..1).await;
-    let store = ground.store();
+    let store = table.store();
     let mut subscription = reading(&kinesis, &store, patient()).await;
     let delivery = record(&mut subscription).await;
     let expected = Checkpoint::After(delivery.sequence_number().clone());

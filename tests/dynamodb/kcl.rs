@@ -1,16 +1,16 @@
-//! Rows that the KCL wrote, and moving from it and back.
+//! Rows that the KCL wrote, and migration from the KCL and back.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use kinesis_stream::{Checkpoint, DynamoDbLeaseStore, Held, Lease, LeaseKey, LeaseStore, Seen, Take, Write};
 
-use crate::ground::{CONSUMER, Ground, STREAM, after, n, names, s, ss};
+use crate::lease_table::{CONSUMER, LeaseTable, STREAM, after, n, names, s, ss};
 
 const SHARD: &str = "shardId-000000000000";
 
-async fn bare() -> (Ground, DynamoDbLeaseStore) {
-    let ground = Ground::new().await;
-    let store = ground.store().bare_shard_ids();
-    (ground, store)
+async fn bare() -> (LeaseTable, DynamoDbLeaseStore) {
+    let table = LeaseTable::new().await;
+    let store = table.store().bare_shard_ids();
+    (table, store)
 }
 
 fn take(owner: &str, seen: Option<Seen>) -> Take {
@@ -22,7 +22,7 @@ fn take(owner: &str, seen: Option<Seen>) -> Take {
 async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> (Lease, Held) {
     let rows = store.leases(CONSUMER, STREAM).await.unwrap();
     let take = take(owner, rows.iter().find(|row| row.key.shard.as_str() == SHARD).map(Lease::seen));
-    let Write::Applied(lease) = store.take(&take).await.unwrap() else { panic!("nobody else is there") };
+    let Write::Applied(lease) = store.take(&take).await.unwrap() else { panic!("no other instance interferes") };
     let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
     (lease, held)
 }
@@ -35,7 +35,7 @@ async fn only(store: &DynamoDbLeaseStore) -> Lease {
 
 // S4
 #[tokio::test]
-async fn a_checkpoint_of_the_kcl_is_gone_on_from_without_a_loss() {
+async fn reading_resumes_from_a_checkpoint_of_the_kcl_without_loss() {
     let cases = [
         ("LATEST", 0, None),
         ("AT_TIMESTAMP", 0, None),
@@ -45,7 +45,7 @@ async fn a_checkpoint_of_the_kcl_is_gone_on_from_without_a_loss() {
         ("SHARD_END", 0, Some(Checkpoint::ShardEnd)),
     ];
     for (word, sub_sequence, meant) in cases {
-        let (ground, store) = bare().await;
+        let (table, store) = bare().await;
         let kcl = [
             ("leaseOwner", s("worker-1")),
             ("leaseCounter", n(41)),
@@ -55,22 +55,22 @@ async fn a_checkpoint_of_the_kcl_is_gone_on_from_without_a_loss() {
             ("parentShardId", ss(["shardId-8", "shardId-7"])),
             ("entityType", s("LEASE")),
         ];
-        ground.put(SHARD, kcl).await;
+        table.put(SHARD, kcl).await;
         let row = only(&store).await;
         assert_eq!((row.epoch, row.counter, row.owner.as_deref()), (0, 41, Some("worker-1")));
         assert_eq!(row.checkpoint, meant, "{word}, {sub_sequence}");
         assert_eq!(row.parents, ["shardId-7".into(), "shardId-8".into()]);
         let (lease, held) = taken(&store, "one").await;
-        assert_eq!((lease.epoch, lease.counter, lease.checkpoint), (1, 42, meant), "kept by the take");
-        assert_eq!(ground.item(SHARD).await["checkpoint"], s(word), "and left as it was");
+        assert_eq!((lease.epoch, lease.counter, lease.checkpoint), (1, 42, meant), "the take keeps it");
+        assert_eq!(table.item(SHARD).await["checkpoint"], s(word), "and leaves it unchanged");
         assert_eq!(store.renew(&held).await.unwrap(), Write::Applied(()));
     }
 }
 
 #[tokio::test]
-async fn a_row_of_the_kcl_is_asked_for_and_deleted_like_any_other() {
-    let (ground, store) = bare().await;
-    ground.put(SHARD, [("leaseOwner", s("worker-1")), ("leaseCounter", n(0)), ("checkpoint", s("SHARD_END"))]).await;
+async fn a_row_of_the_kcl_can_be_requested_and_deleted_like_any_other() {
+    let (table, store) = bare().await;
+    table.put(SHARD, [("leaseOwner", s("worker-1")), ("leaseCounter", n(0)), ("checkpoint", s("SHARD_END"))]).await;
     let key = take("one", None).key;
     assert_eq!(store.ask(&key, Seen { epoch: 0, counter: 0 }, "one").await.unwrap(), Write::Applied(()));
     let row = only(&store).await;
@@ -83,20 +83,20 @@ async fn a_row_of_the_kcl_is_asked_for_and_deleted_like_any_other() {
 }
 
 #[tokio::test]
-async fn what_the_kcl_keeps_beside_leases_is_passed_over() {
-    let (ground, store) = bare().await;
-    ground.put(SHARD, [("leaseCounter", n(1)), ("checkpoint", s("LATEST"))]).await;
+async fn rows_of_the_kcl_that_are_not_leases_are_ignored() {
+    let (table, store) = bare().await;
+    table.put(SHARD, [("leaseCounter", n(1)), ("checkpoint", s("LATEST"))]).await;
     for kind in ["WORKER_METRIC_STATS", "STREAM", "LEADER", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION"] {
-        ground.put(kind, [("entityType", s(kind)), ("checkpoint", n(7)), ("leaseCounter", s("x"))]).await;
+        table.put(kind, [("entityType", s(kind)), ("checkpoint", n(7)), ("leaseCounter", s("x"))]).await;
     }
-    ground.put("123456789012:orders:1700000000:shardId-000000000000", [("leaseCounter", n(1))]).await;
-    ground.put("default/orders/shardId-000000000000", [("leaseCounter", n(1))]).await;
+    table.put("123456789012:orders:1700000000:shardId-000000000000", [("leaseCounter", n(1))]).await;
+    table.put("default/orders/shardId-000000000000", [("leaseCounter", n(1))]).await;
     assert_eq!(only(&store).await.key.shard.as_str(), SHARD);
 }
 
 #[tokio::test]
-async fn what_we_do_not_know_is_kept_through_take_checkpoint_and_release() {
-    let (ground, store) = bare().await;
+async fn unknown_attributes_survive_take_checkpoint_and_release() {
+    let (table, store) = bare().await;
     let foreign = [
         ("childShardIds", ss(["shardId-1", "shardId-2"])),
         ("startingHashKey", s("0")),
@@ -114,45 +114,46 @@ async fn what_we_do_not_know_is_kept_through_take_checkpoint_and_release() {
         ("pendingCheckpointSubSequenceNumber", n(0)),
         ("pendingCheckpointState", AttributeValue::B(Blob::new(*b"state"))),
     ];
-    let mut item: crate::ground::Item = foreign.iter().cloned().chain(kcl).map(|(k, v)| (k.to_owned(), v)).collect();
+    let mut item: crate::lease_table::Item =
+        foreign.iter().cloned().chain(kcl).map(|(k, v)| (k.to_owned(), v)).collect();
     item.insert("leaseKey".into(), s(SHARD));
-    ground.server.put(&ground.table, item).await;
+    table.server.put(&table.name, item).await;
 
     let (lease, held) = taken(&store, "one").await;
-    assert_eq!(lease.checkpoint, Some(after("5")), "a checkpoint that is only pending is none");
-    let item = ground.item(SHARD).await;
-    assert!(item.contains_key("pendingCheckpoint"), "a take leaves it to whoever reads next");
-    assert!(!item.contains_key("checkpointOwner"), "but ends a hand-over, as in the KCL");
+    assert_eq!(lease.checkpoint, Some(after("5")), "a pending checkpoint does not count");
+    let item = table.item(SHARD).await;
+    assert!(item.contains_key("pendingCheckpoint"), "a take keeps it for the next reader");
+    assert!(!item.contains_key("checkpointOwner"), "but it ends a hand-over, as in the KCL");
     store.checkpoint(&held, &after("7")).await.unwrap();
     store.release(&held).await.unwrap();
-    let item = ground.item(SHARD).await;
+    let item = table.item(SHARD).await;
     for (name, value) in foreign {
         assert_eq!(item.get(name), Some(&value), "{name}");
     }
     let pending: Vec<_> = names(&item).into_iter().filter(|name| name.starts_with("pending")).collect();
-    assert!(pending.is_empty(), "a later checkpoint ends it, as in the KCL: {pending:?}");
+    assert!(pending.is_empty(), "a later checkpoint removes it, as in the KCL: {pending:?}");
 }
 
 // S4
 #[tokio::test]
-async fn an_application_moves_from_the_kcl_and_back_on_its_own_table() {
-    let (ground, store) = bare().await;
-    ground.put(SHARD, [("leaseOwner", s("worker-1")), ("leaseCounter", n(9)), ("checkpoint", s("100"))]).await;
+async fn an_application_can_move_from_the_kcl_and_back_on_the_same_table() {
+    let (table, store) = bare().await;
+    table.put(SHARD, [("leaseOwner", s("worker-1")), ("leaseCounter", n(9)), ("checkpoint", s("100"))]).await;
     let (lease, held) = taken(&store, "one").await;
     assert_eq!(lease.checkpoint, Some(after("100")));
     store.checkpoint(&held, &Checkpoint::At("150".into())).await.unwrap();
     store.checkpoint(&held, &after("200")).await.unwrap();
     store.release(&held).await.unwrap();
 
-    // What the KCL finds has all that it needs.
-    let item = ground.item(SHARD).await;
+    // The KCL finds every attribute that it needs.
+    let item = table.item(SHARD).await;
     let needed = ["leaseCounter", "checkpoint", "checkpointSubSequenceNumber", "ownerSwitchesSinceCheckpoint"];
     assert!(needed.iter().all(|name| item.contains_key(*name)), "{:?}", names(&item));
     assert_eq!((&item["checkpoint"], item.get("leaseOwner")), (&s("200"), None));
 
-    // It takes the row, conditional on the counter alone, and goes on.
+    // The KCL takes the row, conditional on the counter alone, and continues.
     let AttributeValue::N(counter) = &item["leaseCounter"] else { panic!("a number") };
-    let update = ground.server.client().update_item().table_name(&ground.table).key("leaseKey", s(SHARD));
+    let update = table.server.client().update_item().table_name(&table.name).key("leaseKey", s(SHARD));
     let update = update
         .condition_expression("leaseCounter = :seen")
         .update_expression(
@@ -172,34 +173,34 @@ async fn an_application_moves_from_the_kcl_and_back_on_its_own_table() {
 }
 
 #[tokio::test]
-async fn a_place_that_the_kcl_has_no_text_for_is_the_horizon_to_it() {
-    let (ground, store) = bare().await;
+async fn a_position_that_the_kcl_cannot_express_is_the_horizon_for_it() {
+    let (table, store) = bare().await;
     let (_, held) = taken(&store, "one").await;
-    assert_eq!(ground.item(SHARD).await["checkpoint"], s("TRIM_HORIZON"), "nothing was read yet");
+    assert_eq!(table.item(SHARD).await["checkpoint"], s("TRIM_HORIZON"), "no record was read yet");
     for checkpoint in [Checkpoint::At("5".into()), Checkpoint::Since(5)] {
         store.checkpoint(&held, &checkpoint).await.unwrap();
-        assert_eq!(ground.item(SHARD).await["checkpoint"], s("TRIM_HORIZON"));
+        assert_eq!(table.item(SHARD).await["checkpoint"], s("TRIM_HORIZON"));
         assert_eq!(only(&store).await.checkpoint, Some(checkpoint));
     }
 }
 
 #[tokio::test]
-async fn a_table_of_bare_shard_ids_is_refused_to_a_second_stream() {
-    let (_ground, store) = bare().await;
+async fn a_table_of_bare_shard_ids_rejects_a_second_stream() {
+    let (_table, store) = bare().await;
     store.leases(CONSUMER, STREAM).await.unwrap();
     let error = store.clone().leases(CONSUMER, "returns").await.unwrap_err().to_string();
     assert!(error.contains("needs another table for stream \"returns\""), "{error}");
 }
 
 #[tokio::test]
-async fn a_row_that_makes_no_sense_is_an_error_and_no_panic() {
-    let (ground, store) = bare().await;
+async fn a_malformed_row_is_an_error_and_not_a_panic() {
+    let (table, store) = bare().await;
     for (name, value) in [("leaseCounter", s("x")), ("leaseOwner", n(1)), ("checkpoint", s("five"))] {
-        ground.put(SHARD, [(name, value)]).await;
+        table.put(SHARD, [(name, value)]).await;
         let error = store.leases(CONSUMER, STREAM).await.unwrap_err().to_string();
-        let start = format!("table {:?}, row {SHARD:?}: {name} makes no sense: ", ground.table);
+        let start = format!("table {:?}, row {SHARD:?}: {name} makes no sense: ", table.name);
         assert!(error.starts_with(&start), "{error}");
         let take = take("one", None);
-        assert_eq!(store.take(&take).await.unwrap_err().to_string(), error, "the row of a refusal, too");
+        assert_eq!(store.take(&take).await.unwrap_err().to_string(), error, "a refused take reports the same row");
     }
 }

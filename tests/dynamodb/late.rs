@@ -1,12 +1,12 @@
-//! Calls that are given up, and arrive nevertheless.
+//! Cancelled calls that arrive anyway.
 
 use kinesis_stream::{Checkpoint, DynamoDbLeaseStore, Held, LeaseStore, Write};
 use kinesis_stream_support::{Faults, Op};
 
-use crate::ground::{Ground, after, key, lease, taken};
+use crate::lease_table::{LeaseTable, after, key, lease, taken};
 
-/// Sends a checkpoint that is held back on the line, and gives the call up.
-async fn give_up(store: &DynamoDbLeaseStore, faults: &Faults, one: &Held, checkpoint: Checkpoint) {
+/// Sends a checkpoint that the network delays, and cancels the call.
+async fn cancel_checkpoint(store: &DynamoDbLeaseStore, faults: &Faults, one: &Held, checkpoint: Checkpoint) {
     let before = faults.count(Op::UpdateItem);
     let (store, one) = (store.clone(), one.clone());
     let call = tokio::spawn(async move { store.checkpoint(&one, &checkpoint).await });
@@ -17,30 +17,30 @@ async fn give_up(store: &DynamoDbLeaseStore, faults: &Faults, one: &Held, checkp
 
 // A3
 #[tokio::test]
-async fn a_checkpoint_that_was_given_up_does_not_overtake_a_later_one() {
-    let ground = Ground::new().await;
+async fn a_cancelled_checkpoint_does_not_overwrite_a_later_one() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
-    let store = ground.through(&faults);
+    let store = table.through(&faults);
     let one = taken(&store, "one").await;
     let held = faults.on(Op::UpdateItem).first(1).hold();
-    give_up(&store, &faults, &one, after("5")).await;
+    cancel_checkpoint(&store, &faults, &one, after("5")).await;
     assert_eq!(store.checkpoint(&one, &after("6")).await.unwrap(), Write::Applied(()));
     held.lift();
     faults.idle().await;
     let row = lease(&store).await;
-    assert_eq!((row.checkpoint, row.counter), (Some(after("6")), 2), "the late one was refused");
+    assert_eq!((row.checkpoint, row.counter), (Some(after("6")), 2), "the late checkpoint was refused");
     assert_eq!(store.renew(&one).await.unwrap(), Write::Applied(()));
 }
 
 // A3
 #[tokio::test]
-async fn a_checkpoint_that_was_given_up_and_arrives_in_between_is_replaced_by_the_later_one() {
-    let ground = Ground::new().await;
+async fn a_cancelled_checkpoint_that_arrives_before_a_later_one_is_replaced_by_it() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
-    let store = ground.through(&faults);
+    let store = table.through(&faults);
     let one = taken(&store, "one").await;
     let held = faults.on(Op::UpdateItem).first(1).hold();
-    give_up(&store, &faults, &one, after("5")).await;
+    cancel_checkpoint(&store, &faults, &one, after("5")).await;
     held.lift();
     faults.idle().await;
     assert_eq!(lease(&store).await.checkpoint, Some(after("5")));
@@ -49,16 +49,16 @@ async fn a_checkpoint_that_was_given_up_and_arrives_in_between_is_replaced_by_th
     assert_eq!((row.checkpoint, row.counter), (Some(after("6")), 3));
 }
 
-// B8, A12
+// A3, E2
 #[tokio::test]
-async fn a_checkpoint_that_was_given_up_does_not_arrive_after_a_release_or_a_take() {
-    let ground = Ground::new().await;
+async fn a_cancelled_checkpoint_has_no_effect_after_a_release_or_a_take() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
-    let store = ground.through(&faults);
+    let store = table.through(&faults);
     let one = taken(&store, "one").await;
     store.checkpoint(&one, &after("4")).await.unwrap();
     let held = faults.on(Op::UpdateItem).first(1).hold();
-    give_up(&store, &faults, &one, after("5")).await;
+    cancel_checkpoint(&store, &faults, &one, after("5")).await;
     store.release(&one).await.unwrap();
     let two = taken(&store, "two").await;
     store.checkpoint(&two, &after("9")).await.unwrap();
@@ -70,12 +70,12 @@ async fn a_checkpoint_that_was_given_up_does_not_arrive_after_a_release_or_a_tak
 }
 
 #[tokio::test]
-async fn a_row_that_was_asked_for_in_between_costs_one_more_try() {
-    let ground = Ground::new().await;
+async fn a_request_for_the_lease_in_between_costs_the_holder_one_more_attempt() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
-    let store = ground.through(&faults);
+    let store = table.through(&faults);
     let one = taken(&store, "one").await;
-    ground.store().ask(&key(), lease(&store).await.seen(), "two").await.unwrap();
+    table.store().ask(&key(), lease(&store).await.seen(), "two").await.unwrap();
     faults.clear();
     assert_eq!(store.renew(&one).await.unwrap(), Write::Applied(()));
     assert_eq!(store.renew(&one).await.unwrap(), Write::Applied(()));

@@ -1,4 +1,4 @@
-//! A line on which calls fail, come late, and lose their answers.
+//! A network on which calls fail, arrive late, and lose their answers.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use kinesis_stream::{DynamoDbLeaseStore, Lease, LeaseStore, Write, contract};
 use kinesis_stream_support::{AwsError, Faults, Op};
 use tokio::time::Duration;
 
-use crate::ground::{Ground, after, held, lease, row, taken, taking};
+use crate::lease_table::{LeaseTable, after, held, lease, row, taken, taking};
 
 const BROKEN: AwsError = AwsError::INTERNAL_FAILURE;
 
-/// What takes have in their requests, and nothing else has.
+/// A text that only the requests of takes contain.
 const TAKE: &str = ":takeId";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_keeps_the_contract_though_calls_fail_come_late_and_answers_of_takes_are_lost() {
-    let ground = Ground::new().await;
+async fn the_store_fulfils_the_contract_while_calls_fail_arrive_late_and_lose_the_answers_of_takes() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
     for (seed, op) in (0..).zip([Op::UpdateItem, Op::DeleteItem, Op::GetItem, Op::Scan]) {
         faults.on(op).some(30, seed).fail(BROKEN);
@@ -23,36 +23,36 @@ async fn the_store_keeps_the_contract_though_calls_fail_come_late_and_answers_of
         faults.on(op).some(30, seed + 20).delay(Duration::from_millis(5));
     }
     let lost = faults.on(Op::UpdateItem).saying(TAKE).some(100, 30).apply_then_fail(BROKEN);
-    contract::run(Arc::new(ground.through(&faults))).await;
+    contract::run(Arc::new(table.through(&faults))).await;
     assert!(lost.hits() >= 50, "{}", lost.hits());
 }
 
-/// What happens to the n-th write.
+/// The fault of the n-th write.
 #[derive(Clone, Copy, Debug)]
-enum Mishap {
+enum WriteFault {
     Fails,
-    IsLate,
+    ArrivesLate,
     LosesItsAnswer,
 }
 
-fn plan(faults: &Faults, nth: usize, mishap: Mishap) {
+fn plan(faults: &Faults, nth: usize, fault: WriteFault) {
     let scope = faults.on(Op::UpdateItem).nth(nth);
-    match mishap {
-        Mishap::Fails => scope.fail(BROKEN),
-        Mishap::IsLate => scope.delay(Duration::from_millis(20)),
-        Mishap::LosesItsAnswer => scope.apply_then_fail(BROKEN),
+    match fault {
+        WriteFault::Fails => scope.fail(BROKEN),
+        WriteFault::ArrivesLate => scope.delay(Duration::from_millis(20)),
+        WriteFault::LosesItsAnswer => scope.apply_then_fail(BROKEN),
     };
 }
 
-/// Take, checkpoint, renew, checkpoint, release, each once more if it fails.
+/// Take, checkpoint, renew, checkpoint, renew, release. Repeats each call once if it fails.
 async fn live(store: &DynamoDbLeaseStore) {
     let take = taking("one", None);
     let taken = match store.take(&take).await {
         Ok(answer) => answer,
         Err(_) => store.take(&take).await.unwrap(),
     };
-    // A take that is repeated as a call of its own finds its own work done.
-    let (Write::Applied(lease) | Write::Refused(Some(lease))) = taken else { panic!("the row is there") };
+    // A take that is repeated as a new call finds the row already taken.
+    let (Write::Applied(lease) | Write::Refused(Some(lease))) = taken else { panic!("the row must exist") };
     assert_eq!((lease.owner.as_deref(), lease.epoch), (Some("one"), 1));
     let one = held("one", 1);
     for number in ["5", "6"] {
@@ -73,20 +73,20 @@ async fn live(store: &DynamoDbLeaseStore) {
 }
 
 #[tokio::test]
-async fn whatever_befalls_a_write_the_row_ends_as_if_nothing_had() {
-    let ground = Ground::new().await;
-    for mishap in [Mishap::Fails, Mishap::IsLate, Mishap::LosesItsAnswer] {
+async fn any_fault_of_any_write_leaves_the_same_final_row() {
+    let table = LeaseTable::new().await;
+    for fault in [WriteFault::Fails, WriteFault::ArrivesLate, WriteFault::LosesItsAnswer] {
         for nth in 1..=6 {
-            for repeats_itself in [true, false] {
+            for sdk_retries in [true, false] {
                 let faults = Faults::default();
-                plan(&faults, nth, mishap);
-                let store = if repeats_itself { ground.through(&faults) } else { ground.once_through(&faults) };
+                plan(&faults, nth, fault);
+                let store = if sdk_retries { table.through(&faults) } else { table.once_through(&faults) };
                 live(&store).await;
                 let end = lease(&store).await;
                 let expected = Lease { owner: None, epoch: 1, checkpoint: Some(after("6")), ..end.clone() };
-                assert_eq!(end, expected, "{mishap:?} at write {nth}");
-                // Each write moved the counter once, one whose answer was lost perhaps twice.
-                assert!((6..=7).contains(&end.counter), "{mishap:?} at write {nth}: {}", end.counter);
+                assert_eq!(end, expected, "{fault:?} at write {nth}");
+                // Each write increments the counter once. A write whose answer was lost may increment it twice.
+                assert!((6..=7).contains(&end.counter), "{fault:?} at write {nth}: {}", end.counter);
                 assert_eq!(store.delete(&end.key, end.seen()).await.unwrap(), Write::Applied(()));
             }
         }
@@ -94,34 +94,34 @@ async fn whatever_befalls_a_write_the_row_ends_as_if_nothing_had() {
 }
 
 #[tokio::test]
-async fn a_take_whose_answer_is_lost_is_known_for_ones_own_also_after_others_wrote() {
-    let ground = Ground::new().await;
+async fn a_take_whose_answer_is_lost_is_recognized_even_after_another_write() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
     faults.on(Op::UpdateItem).first(1).apply_then_fail(BROKEN);
-    // The second attempt waits until somebody has asked for the shard.
+    // The second attempt waits until another instance has requested the shard.
     let second = faults.on(Op::UpdateItem).nth(2).hold();
-    let store = ground.through(&faults);
+    let store = table.through(&faults);
     let take = tokio::spawn(async move { store.take(&taking("one", None)).await });
     faults.called(Op::UpdateItem, 2).await;
-    let other = ground.store();
+    let other = table.store();
     let seen = lease(&other).await.seen();
-    assert_eq!(other.ask(&crate::ground::key(), seen, "two").await.unwrap(), Write::Applied(()));
+    assert_eq!(other.ask(&crate::lease_table::key(), seen, "two").await.unwrap(), Write::Applied(()));
     second.lift();
-    let Write::Applied(taken) = take.await.unwrap().unwrap() else { panic!("it was applied") };
+    let Write::Applied(taken) = take.await.unwrap().unwrap() else { panic!("the take must be applied") };
     assert_eq!((taken.epoch, taken.counter, taken.wanted_by.as_deref()), (1, 2, Some("two")));
 }
 
-// D20
+// E2, E4
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_processes_with_one_owner_id_one_holds_an_epoch_whatever_answers_are_lost() {
-    let ground = Ground::new().await;
-    let reader = ground.store();
+async fn one_of_two_processes_with_the_same_owner_id_holds_each_epoch_even_if_answers_are_lost() {
+    let table = LeaseTable::new().await;
+    let reader = table.store();
     for _ in 0..50 {
         let seen = row(&reader).await.as_ref().map(Lease::seen);
         let take = async || {
             let faults = Faults::default();
             faults.on(Op::UpdateItem).first(2).apply_then_fail(BROKEN);
-            ground.through(&faults).take(&taking("the same", seen)).await.unwrap()
+            table.through(&faults).take(&taking("the same", seen)).await.unwrap()
         };
         let (one, two) = tokio::join!(take(), take());
         let applied = [&one, &two].into_iter().filter(|answer| matches!(answer, Write::Applied(_))).count();
@@ -130,10 +130,10 @@ async fn of_two_processes_with_one_owner_id_one_holds_an_epoch_whatever_answers_
 }
 
 #[tokio::test]
-async fn an_ask_or_delete_that_is_repeated_is_refused_with_the_row_that_shows_it() {
-    let ground = Ground::new().await;
+async fn a_repeated_ask_or_delete_is_refused_with_the_current_row() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
-    let store = ground.through(&faults);
+    let store = table.through(&faults);
     let one = taken(&store, "one").await;
     let seen = lease(&store).await.seen();
     faults.on(Op::UpdateItem).nth(1).apply_then_fail(BROKEN);

@@ -1,11 +1,11 @@
-//! Leases in a table of DynamoDB: dynoxide in this process, or the server that `KINESIS_STREAM_DYNAMODB_ENDPOINT` names.
+//! Leases in a DynamoDB table: dynoxide in this process, or the server that `KINESIS_STREAM_DYNAMODB_ENDPOINT` names.
 
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 mod consumers;
-mod ground;
 mod kcl;
 mod late;
+mod lease_table;
 mod lossy;
 mod promises;
 mod tables;

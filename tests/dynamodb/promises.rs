@@ -1,25 +1,27 @@
-//! The contract of a lease store, and what the table adds to it.
+//! The contract of a lease store, and the further guarantees of the table.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use kinesis_stream::{Checkpoint, LeaseStore, Take, Write, contract};
 use kinesis_stream_support::{Faults, Op};
 
-use crate::ground::{CONSUMER, Ground, PATH, STREAM, after, held, key_of, lease, n, names, row, s, ss, taken, taking};
+use crate::lease_table::{
+    CONSUMER, LeaseTable, PATH, STREAM, after, held, key_of, lease, n, names, row, s, ss, taken, taking,
+};
 
-// E2, B2, B8
+// E2
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_keeps_the_contract() {
-    contract::run(Arc::new(Ground::new().await.store())).await;
+async fn the_store_fulfils_the_contract() {
+    contract::run(Arc::new(LeaseTable::new().await.store())).await;
 }
 
-// E2, J5: no time of any host is in a row
+// E2, E3: a row holds no time of any host
 #[tokio::test]
-async fn a_row_has_the_names_and_types_of_the_kcl() {
-    let ground = Ground::new().await;
-    let store = ground.store();
+async fn a_row_uses_the_attribute_names_and_types_of_the_kcl() {
+    let table = LeaseTable::new().await;
+    let store = table.store();
     let one = taken(&store, "one").await;
-    let mut item = ground.item(PATH).await;
+    let mut item = table.item(PATH).await;
     let id = item.remove("takeId").unwrap();
     assert!(id.as_s().unwrap().len() == 36, "{id:?}");
     let horizon = || ("checkpoint", s("TRIM_HORIZON"));
@@ -47,7 +49,7 @@ async fn a_row_has_the_names_and_types_of_the_kcl() {
     ];
     for (checkpoint, word, own) in cases {
         store.checkpoint(&one, &checkpoint).await.unwrap();
-        let item = ground.item(PATH).await;
+        let item = table.item(PATH).await;
         assert_eq!((&item["checkpoint"], &item["checkpointSubSequenceNumber"]), (&s(word), &n(0)));
         let there: Vec<_> = ours.iter().filter_map(|name| Some((*name, item.get(*name)?.clone()))).collect();
         assert_eq!(there, Vec::from_iter(own));
@@ -55,37 +57,37 @@ async fn a_row_has_the_names_and_types_of_the_kcl() {
 
     store.release(&one).await.unwrap();
     let bare = Take { parents: Vec::new(), stream_created: None, ..taking("one", Some(lease(&store).await.seen())) };
-    assert!(!ground.item(PATH).await.contains_key("leaseOwner"), "a free row has no owner");
+    assert!(!table.item(PATH).await.contains_key("leaseOwner"), "a free row has no owner");
     store.take(&bare).await.unwrap();
-    let item = ground.item(PATH).await;
+    let item = table.item(PATH).await;
     assert!(!item.contains_key("parentShardId") && !item.contains_key("streamCreated"), "{:?}", names(&item));
 }
 
 #[tokio::test]
-async fn changes_of_hands_are_counted_until_the_next_checkpoint() {
-    let ground = Ground::new().await;
-    let store = ground.store();
-    let switches = async || ground.item(PATH).await["ownerSwitchesSinceCheckpoint"].clone();
+async fn owner_changes_are_counted_until_the_next_checkpoint() {
+    let table = LeaseTable::new().await;
+    let store = table.store();
+    let switches = async || table.item(PATH).await["ownerSwitchesSinceCheckpoint"].clone();
     taken(&store, "one").await;
     taken(&store, "one").await;
-    assert_eq!(switches().await, n(0), "an owner that takes its own row");
+    assert_eq!(switches().await, n(0), "an owner takes its own row");
     taken(&store, "two").await;
     let three = taken(&store, "three").await;
     assert_eq!(switches().await, n(2));
     store.release(&three).await.unwrap();
     let four = taken(&store, "four").await;
-    assert_eq!(switches().await, n(2), "nobody's row changes no hands");
+    assert_eq!(switches().await, n(2), "taking a free row does not count");
     store.renew(&four).await.unwrap();
     assert_eq!(switches().await, n(2));
     store.checkpoint(&four, &after("1")).await.unwrap();
     assert_eq!(switches().await, n(0));
 }
 
-// J2
+// E2
 #[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_and_a_renewal_at_the_same_moment_both_hold() {
-    let ground = Ground::new().await;
-    let store = ground.store();
+async fn a_concurrent_checkpoint_and_renewal_both_take_effect() {
+    let table = LeaseTable::new().await;
+    let store = table.store();
     let one = taken(&store, "one").await;
     for round in 1..=50 {
         let checkpoint = after(&round.to_string());
@@ -96,16 +98,16 @@ async fn a_checkpoint_and_a_renewal_at_the_same_moment_both_hold() {
     }
 }
 
-// J7
+// E2
 #[tokio::test]
-async fn a_row_that_was_deleted_by_hand_is_refused_to_its_holder_and_made_anew() {
-    let ground = Ground::new().await;
-    let store = ground.store();
+async fn a_manually_deleted_row_is_refused_to_its_holder_and_can_be_taken_again() {
+    let table = LeaseTable::new().await;
+    let store = table.store();
     let one = taken(&store, "one").await;
     for _ in 0..5 {
         store.renew(&one).await.unwrap();
     }
-    let delete = ground.server.client().delete_item().table_name(&ground.table).key("leaseKey", s(PATH));
+    let delete = table.server.client().delete_item().table_name(&table.name).key("leaseKey", s(PATH));
     delete.send().await.unwrap();
     assert_eq!(store.renew(&one).await.unwrap(), Write::Refused(None));
     assert_eq!(row(&store).await, None);
@@ -116,9 +118,9 @@ async fn a_row_that_was_deleted_by_hand_is_refused_to_its_holder_and_made_anew()
 
 // S4
 #[tokio::test]
-async fn two_consumers_on_one_table_each_have_rows_of_their_own() {
-    let ground = Ground::new().await;
-    let store = ground.store();
+async fn two_consumers_on_one_table_have_separate_rows() {
+    let table = LeaseTable::new().await;
+    let store = table.store();
     for consumer in ["audit", "audit/eu", "billing \"b\" OR 1=1"] {
         for shard in ["shardId-000000000000", "shardId-000000000001"] {
             let mut take = taking("one", None);
@@ -138,18 +140,18 @@ async fn two_consumers_on_one_table_each_have_rows_of_their_own() {
 // E1
 #[tokio::test]
 async fn a_table_of_several_megabytes_is_read_to_its_end() {
-    let ground = Ground::new().await;
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
-    let store = ground.through(&faults);
+    let store = table.through(&faults);
     let filler = s(&"x".repeat(1_200));
     let mut puts = tokio::task::JoinSet::new();
     for i in 0..2_000 {
-        let (ground, filler) = (ground.clone(), filler.clone());
-        // Every third row is another consumer's.
+        let (table, filler) = (table.clone(), filler.clone());
+        // Every third row belongs to another consumer.
         let consumer = if i % 3 == 0 { "other" } else { CONSUMER };
         puts.spawn(async move {
             let row = format!("{consumer}/{STREAM}/shardId-{i:012}");
-            ground.put(&row, [("leaseCounter", n(1)), ("filler", filler)]).await;
+            table.put(&row, [("leaseCounter", n(1)), ("filler", filler)]).await;
         });
         if puts.len() >= 64 {
             puts.join_next().await.unwrap().unwrap();
@@ -161,27 +163,27 @@ async fn a_table_of_several_megabytes_is_read_to_its_end() {
     let expected: BTreeSet<_> =
         (0..2_000).filter(|i| i % 3 != 0).map(|i| key_of(&format!("shardId-{i:012}"))).collect();
     assert_eq!((rows.len(), shards), (1_333, expected));
-    assert!(faults.count(Op::Scan) >= 3, "more than two megabytes are three pages at least");
+    assert!(faults.count(Op::Scan) >= 3, "more than two megabytes take at least three pages");
     assert!(faults.calls(Op::Scan).iter().all(|scan| scan.body()["ConsistentRead"] == true));
 }
 
 #[tokio::test]
-async fn a_store_that_did_not_take_a_row_learns_its_counter_and_writes() {
-    let ground = Ground::new().await;
-    let one = taken(&ground.store(), "one").await;
+async fn a_store_that_did_not_take_a_row_reads_its_counter_and_then_writes() {
+    let table = LeaseTable::new().await;
+    let one = taken(&table.store(), "one").await;
     let faults = Faults::default();
-    let other = ground.through(&faults);
+    let other = table.through(&faults);
     assert_eq!(other.renew(&one).await.unwrap(), Write::Applied(()));
     assert_eq!(other.renew(&one).await.unwrap(), Write::Applied(()));
     assert_eq!((faults.count(Op::GetItem), faults.count(Op::UpdateItem)), (1, 2));
     assert!(matches!(other.renew(&held("two", 1)).await.unwrap(), Write::Refused(Some(_))));
-    assert_eq!(faults.count(Op::UpdateItem), 2, "what is not held is not written to");
+    assert_eq!(faults.count(Op::UpdateItem), 2, "a store does not write to a row that it does not hold");
 }
 
 #[tokio::test]
-async fn what_could_not_be_read_again_is_not_written() {
-    let ground = Ground::new().await;
-    let store = ground.store();
+async fn a_checkpoint_that_could_not_be_read_back_is_not_written() {
+    let table = LeaseTable::new().await;
+    let store = table.store();
     let one = taken(&store, "one").await;
     for number in ["", "LATEST", "12a"] {
         let error = store.checkpoint(&one, &after(number)).await.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Tables that are missing, made, forbidden, elsewhere or overrun.
+//! Tables that are missing, created, denied, unreachable or throttled.
 
 use std::error::Error;
 
@@ -9,28 +9,28 @@ use kinesis_stream::{DynamoDbLeaseStore, KinesisBroker, KinesisError, LeaseStore
 use kinesis_stream_support::{AwsError, Faults, Op};
 use tokio::time::Duration;
 
-use crate::ground::{CONSUMER, Ground, STREAM, held, lease, taken, taking};
+use crate::lease_table::{CONSUMER, LeaseTable, STREAM, held, lease, taken, taking};
 
 async fn failure(store: &DynamoDbLeaseStore) -> String {
     let error = store.leases(CONSUMER, STREAM).await.unwrap_err();
-    assert!(error.source().is_some(), "the cause is kept: {error}");
+    assert!(error.source().is_some(), "the error keeps its cause: {error}");
     error.to_string()
 }
 
 #[tokio::test]
-async fn a_missing_table_is_named_with_what_to_do() {
-    let ground = Ground::bare();
-    let error = failure(&ground.store()).await;
-    assert!(error.starts_with(&format!("table {:?}, Scan failed: ResourceNotFoundException", ground.table)), "{error}");
+async fn the_error_for_a_missing_table_names_it_and_says_what_to_do() {
+    let table = LeaseTable::bare();
+    let error = failure(&table.store()).await;
+    assert!(error.starts_with(&format!("table {:?}, Scan failed: ResourceNotFoundException", table.name)), "{error}");
     assert!(error.contains("no such table in region \"us-east-1\": look at the region, create the table"), "{error}");
     assert!(error.ends_with("create_if_missing()"), "{error}");
-    let error = ground.store().renew(&held("one", 1)).await.unwrap_err().to_string();
+    let error = table.store().renew(&held("one", 1)).await.unwrap_err().to_string();
     assert!(error.contains(", row \"default/orders/shardId-000000000002\": GetItem failed: "), "{error}");
 }
 
 #[tokio::test]
-async fn what_is_forbidden_throttled_or_unreachable_is_said_with_what_to_do() {
-    let ground = Ground::new().await;
+async fn errors_for_denied_throttled_and_unreachable_tables_say_what_to_do() {
+    let table = LeaseTable::new().await;
     let cases = [
         (
             AwsError::ACCESS_DENIED,
@@ -43,12 +43,12 @@ async fn what_is_forbidden_throttled_or_unreachable_is_said_with_what_to_do() {
     for (fault, code, end) in cases {
         let faults = Faults::default();
         faults.on(Op::Scan).fail(fault);
-        let error = failure(&ground.once_through(&faults)).await;
-        assert!(error.starts_with(&format!("table {:?}, Scan failed: {code}", ground.table)), "{error}");
+        let error = failure(&table.once_through(&faults)).await;
+        assert!(error.starts_with(&format!("table {:?}, Scan failed: {code}", table.name)), "{error}");
         assert!(error.ends_with(end), "{error}");
     }
-    let nobody = DynamoDbLeaseStore::new("leases").unwrap().endpoint("http://127.0.0.1:1").test_credentials();
-    let error = failure(&nobody).await;
+    let unreachable = DynamoDbLeaseStore::new("leases").unwrap().endpoint("http://127.0.0.1:1").test_credentials();
+    let error = failure(&unreachable).await;
     assert!(
         error.contains("Connection refused") && error.ends_with("the endpoint and the region (us-east-1)"),
         "{error}"
@@ -56,9 +56,9 @@ async fn what_is_forbidden_throttled_or_unreachable_is_said_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_is_created_as_the_kcl_has_it_by_many_at_once() {
-    let ground = Ground::bare();
-    let stores: Vec<_> = (0..10).map(|_| ground.store().create_if_missing()).collect();
+async fn ten_stores_at_once_create_the_table_with_the_kcls_schema() {
+    let table = LeaseTable::bare();
+    let stores: Vec<_> = (0..10).map(|_| table.store().create_if_missing()).collect();
     let taken = futures::future::join_all(stores.iter().map(async |store| {
         let rows = store.leases(CONSUMER, STREAM).await.unwrap();
         assert!(rows.len() <= 1);
@@ -66,7 +66,7 @@ async fn a_table_is_created_as_the_kcl_has_it_by_many_at_once() {
     }));
     let applied = taken.await.into_iter().filter(|answer| matches!(answer, Write::Applied(_))).count();
     assert_eq!(applied, 1);
-    let made = ground.server.client().describe_table().table_name(&ground.table).send().await.unwrap().table.unwrap();
+    let made = table.server.client().describe_table().table_name(&table.name).send().await.unwrap().table.unwrap();
     let keys: Vec<_> = made.key_schema().iter().map(|key| (key.attribute_name(), key.key_type().clone())).collect();
     assert_eq!(keys, [("leaseKey", KeyType::Hash)]);
     let types: Vec<_> =
@@ -76,22 +76,22 @@ async fn a_table_is_created_as_the_kcl_has_it_by_many_at_once() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_there_costs_no_call() {
-    let ground = Ground::new().await;
+async fn create_if_missing_costs_no_call_if_the_table_exists() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
-    let store = ground.through(&faults).create_if_missing();
+    let store = table.through(&faults).create_if_missing();
     store.leases(CONSUMER, STREAM).await.unwrap();
     assert_eq!((faults.count(Op::DescribeTable), faults.count(Op::CreateTable), faults.count(Op::Scan)), (0, 0, 1));
 }
 
 #[tokio::test]
-async fn creation_goes_on_through_calls_that_are_given_up_or_end_too_soon() {
-    let ground = Ground::bare();
+async fn creation_survives_cancelled_and_failed_calls() {
+    let table = LeaseTable::bare();
     let faults = Faults::default();
     let creating = faults.on(Op::DescribeTable).edit(|answer| answer["Table"]["TableStatus"] = "CREATING".into());
-    // A table that is not active is not found by anything else.
+    // Other calls do not find a table that is not active.
     let unseen = faults.on(Op::Scan).fail(AwsError::NOT_FOUND);
-    let store = ground.through(&faults).create_if_missing();
+    let store = table.through(&faults).create_if_missing();
     let call = tokio::spawn({
         let store = store.clone();
         async move { store.leases(CONSUMER, STREAM).await }
@@ -110,34 +110,34 @@ async fn creation_goes_on_through_calls_that_are_given_up_or_end_too_soon() {
 }
 
 #[tokio::test]
-async fn a_table_that_was_deleted_on_purpose_stays_deleted() {
-    let ground = Ground::bare();
-    let store = ground.store().create_if_missing();
+async fn a_table_that_is_deleted_in_use_is_not_created_again() {
+    let table = LeaseTable::bare();
+    let store = table.store().create_if_missing();
     let one = taken(&store, "one").await;
-    ground.server.client().delete_table().table_name(&ground.table).send().await.unwrap();
+    table.server.client().delete_table().table_name(&table.name).send().await.unwrap();
     let error = store.renew(&one).await.unwrap_err().to_string();
     assert!(error.contains("no such table"), "{error}");
 }
 
 // L2, L3
 #[tokio::test]
-async fn a_store_is_made_without_io_and_finds_its_way_at_the_first_call() {
-    let ground = Ground::bare();
-    let store = DynamoDbLeaseStore::new(ground.table.as_str())
+async fn a_store_is_built_without_io_and_connects_at_the_first_call() {
+    let table = LeaseTable::bare();
+    let store = DynamoDbLeaseStore::new(table.name.as_str())
         .unwrap()
-        .endpoint(ground.server.endpoint())
+        .endpoint(table.server.endpoint())
         .test_credentials()
         .region("eu-central-1")
         .create_if_missing();
     drop(KinesisBroker::new().lease_store(store.clone()));
-    // The emulator keeps the tables of all regions in one, others do not.
+    // The emulator shares tables between regions, other servers do not.
     taken(&store, "one").await;
     assert_eq!(lease(&store).await.owner.as_deref(), Some("one"));
-    assert!(format!("{store:?}").contains(&ground.table));
+    assert!(format!("{store:?}").contains(&table.name));
 }
 
 #[tokio::test]
-async fn a_chain_that_leads_nowhere_is_an_error_that_is_tried_again() {
+async fn a_configuration_error_is_retried_at_the_next_call() {
     let store = DynamoDbLeaseStore::new("leases").unwrap().endpoint("not a url").test_credentials();
     for _ in 0..2 {
         let error = failure(&store).await;
@@ -147,7 +147,7 @@ async fn a_chain_that_leads_nowhere_is_an_error_that_is_tried_again() {
 
 // L3
 #[tokio::test]
-async fn what_cannot_be_used_is_refused_before_any_call() {
+async fn an_unusable_configuration_is_rejected_before_any_call() {
     let invalid = |made: Result<DynamoDbLeaseStore, KinesisError>| match made {
         Err(KinesisError::Invalid { what, .. }) => what,
         other => panic!("{other:?}"),
@@ -157,27 +157,27 @@ async fn what_cannot_be_used_is_refused_before_any_call() {
     let regional = || SdkConfig::builder().region(Region::from_static("us-east-1"));
     assert_eq!(invalid(DynamoDbLeaseStore::from_config("leases", regional().build())), "credentials");
 
-    let ground = Ground::new().await;
+    let table = LeaseTable::new().await;
     let keys = Credentials::new("test", "test", None, None, "test");
     let enough = regional().credentials_provider(SharedCredentialsProvider::new(keys));
-    let enough = enough.endpoint_url(ground.server.endpoint()).build();
-    let store = DynamoDbLeaseStore::from_config(ground.table.as_str(), enough).unwrap();
+    let enough = enough.endpoint_url(table.server.endpoint()).build();
+    let store = DynamoDbLeaseStore::from_config(table.name.as_str(), enough).unwrap();
     assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_is_tried_again_after_a_second() {
-    let ground = Ground::new().await;
+async fn a_hanging_call_is_retried_after_a_second() {
+    let table = LeaseTable::new().await;
     let faults = Faults::default();
     faults.on(Op::Scan).first(1).hang();
     let keys = Credentials::new("test", "test", None, None, "test");
     let config = SdkConfig::builder()
         .region(Region::from_static("us-east-1"))
         .credentials_provider(SharedCredentialsProvider::new(keys))
-        .endpoint_url(ground.server.endpoint())
+        .endpoint_url(table.server.endpoint())
         .http_client(faults.http_client())
         .build();
-    let store = DynamoDbLeaseStore::from_config(ground.table.as_str(), config).unwrap();
+    let store = DynamoDbLeaseStore::from_config(table.name.as_str(), config).unwrap();
     assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
     let calls = faults.calls(Op::Scan);
     assert!(calls[1].at() - calls[0].at() >= Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! What must be true of a journal, whatever was done to whom.
+//! Checks the invariants of a history, whatever actions it contains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,57 +9,57 @@ use crate::{
     takeover::{Takeover, Takeovers},
 };
 
-/// What came out.
+/// The result of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) violations: Vec<String>,
     pub(crate) takeovers: Vec<Takeover>,
     pub(crate) begun: usize,
-    /// Begun once more by whoever has the shard, since the one before had not stored it.
+    /// Started again by the holder of the shard, because the previous holder had not stored it.
     pub(crate) again: usize,
-    /// Begun by one whose lease another one had by then.
+    /// Started by a worker after another worker had taken its lease.
     pub(crate) late: usize,
-    /// Writes of one whose lease another one had by then, which were refused.
+    /// Refused writes by a worker after another worker had taken its lease.
     pub(crate) refused: usize,
 }
 
-/// What is known of a shard.
+/// The state of a shard.
 #[derive(Debug, Default)]
-struct Book<'a> {
+struct CheckedShard<'a> {
     numbers: &'a [String],
     row: Option<Row>,
-    /// So many records are covered by the row.
+    /// How many records the row covers.
     covered: usize,
-    /// Records that somebody has begun, and those that somebody has done.
+    /// Records that any worker has started, and those that any worker has finished.
     begun: BTreeSet<usize>,
     done: BTreeSet<usize>,
-    epochs: BTreeMap<u64, Tenure>,
+    epochs: BTreeMap<u64, LeaseTerm>,
     /// The epoch in which a commit of each record was stored.
     stored: BTreeMap<usize, u64>,
 }
 
-/// One holding of a shard.
+/// One holding of a shard by one worker.
 #[derive(Debug)]
-struct Tenure {
+struct LeaseTerm {
     worker: String,
     start: usize,
     begun: BTreeSet<usize>,
-    /// Its place among the takeovers, if it is one.
+    /// Its index in the list of takeovers, if it is one.
     takeover: Option<usize>,
 }
 
-/// Judges entry by entry.
-struct Judge<'a> {
+/// Checks entry by entry.
+struct Checker<'a> {
     puts: &'a Puts,
-    shards: BTreeMap<&'a str, Book<'a>>,
-    /// How many of each key were begun for the first time.
+    shards: BTreeMap<&'a str, CheckedShard<'a>>,
+    /// How many records of each key were started for the first time.
     keys: BTreeMap<&'a str, usize>,
     takeovers: Takeovers,
     verdict: Verdict,
 }
 
-pub(crate) fn judge(entries: &[Entry], puts: &Puts) -> Verdict {
-    let mut judge = Judge {
+pub(crate) fn check(entries: &[Entry], puts: &Puts) -> Verdict {
+    let mut checker = Checker {
         puts,
         shards: BTreeMap::new(),
         keys: BTreeMap::new(),
@@ -67,14 +67,14 @@ pub(crate) fn judge(entries: &[Entry], puts: &Puts) -> Verdict {
         verdict: Verdict::default(),
     };
     for (n, entry) in entries.iter().enumerate() {
-        if let Err(why) = judge.enter(entry) {
-            judge.verdict.violations.push(format!("line {}: {why}: {}", n + 1, entry.line));
+        if let Err(why) = checker.enter(entry) {
+            checker.verdict.violations.push(format!("line {}: {why}: {}", n + 1, entry.line));
         }
     }
-    judge.end()
+    checker.end()
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Checker<'a> {
     fn enter(&mut self, entry: &'a Entry) -> Result<(), String> {
         match entry.event() {
             "wrote" => return self.wrote(entry),
@@ -87,16 +87,16 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    fn book(&mut self, entry: &'a Entry) -> &mut Book<'a> {
-        let shard = entry.text("shard");
-        let numbers = self.puts.shards.get(shard).map_or(&[][..], Vec::as_slice);
-        self.shards.entry(shard).or_insert_with(|| Book { numbers, ..Book::default() })
+    fn shard(&mut self, entry: &'a Entry) -> &mut CheckedShard<'a> {
+        let id = entry.text("shard");
+        let numbers = self.puts.shards.get(id).map_or(&[][..], Vec::as_slice);
+        self.shards.entry(id).or_insert_with(|| CheckedShard { numbers, ..CheckedShard::default() })
     }
 
     fn wrote(&mut self, entry: &'a Entry) -> Result<(), String> {
         let row = entry.row().ok_or("a row that makes no sense")?;
-        let book = self.book(entry);
-        let before = book.row.replace(row.clone());
+        let shard = self.shard(entry);
+        let before = shard.row.replace(row.clone());
         let (epoch, counter) = before.as_ref().map_or((0, 0), |before| (before.epoch, before.counter));
         let is_take = row.epoch == epoch + 1;
         if row.counter <= counter || !is_take && row.epoch != epoch {
@@ -105,39 +105,39 @@ impl<'a> Judge<'a> {
         if is_take {
             return self.took(entry, before.as_ref(), &row);
         }
-        book.written(entry, before.as_ref(), &row)
+        shard.written(entry, before.as_ref(), &row)
     }
 
     fn took(&mut self, entry: &'a Entry, before: Option<&Row>, row: &Row) -> Result<(), String> {
-        let from = self.book(entry).epochs.last_key_value().map(|(_, tenure)| tenure.worker.clone());
+        let from = self.shard(entry).epochs.last_key_value().map(|(_, term)| term.worker.clone());
         let takeover = from.and_then(|from| self.takeovers.taken(entry, &from, before));
         let worker = entry.text("owner").to_owned();
-        let book = self.book(entry);
-        book.epochs.insert(row.epoch, Tenure { worker, start: book.covered, begun: BTreeSet::new(), takeover });
+        let shard = self.shard(entry);
+        shard.epochs.insert(row.epoch, LeaseTerm { worker, start: shard.covered, begun: BTreeSet::new(), takeover });
         let place = before.map_or(&Place::Beginning, |before| &before.place);
         if *place == row.place { Ok(()) } else { Err(format!("a take changes the checkpoint, which was {place:?}")) }
     }
 
     fn refused(&mut self, entry: &'a Entry) {
         let worker = entry.text("owner");
-        let tenure = self.book(entry).epochs.last_key_value();
-        let is_late = entry.line["saves"] == true && tenure.is_some_and(|(_, tenure)| tenure.worker != worker);
+        let term = self.shard(entry).epochs.last_key_value();
+        let is_late = entry.line["saves"] == true && term.is_some_and(|(_, term)| term.worker != worker);
         self.verdict.refused += usize::from(is_late);
     }
 
     fn begun(&mut self, entry: &'a Entry) -> Result<(), String> {
-        let book = self.book(entry);
-        let place = book.place(entry.text("number")).ok_or("nobody put it")?;
-        let newest = book.epochs.last_key_value().map_or(0, |(epoch, _)| *epoch);
-        let tenure = book.epochs.get_mut(&entry.epoch()).ok_or("no such epoch")?;
-        if tenure.worker != entry.text("owner") || place < tenure.start {
-            return Err(format!("the lease is {tenure:?}"));
+        let shard = self.shard(entry);
+        let place = shard.place(entry.text("number")).ok_or("nobody put it")?;
+        let newest = shard.epochs.last_key_value().map_or(0, |(epoch, _)| *epoch);
+        let term = shard.epochs.get_mut(&entry.epoch()).ok_or("no such epoch")?;
+        if term.worker != entry.text("owner") || place < term.start {
+            return Err(format!("the lease is {term:?}"));
         }
-        if !tenure.begun.insert(place) {
+        if !term.begun.insert(place) {
             return Err("it was delivered twice under one lease".into());
         }
-        let (takeover, late) = (tenure.takeover, entry.epoch() < newest);
-        let first = book.begun.insert(place);
+        let (takeover, late) = (term.takeover, entry.epoch() < newest);
+        let first = shard.begun.insert(place);
         self.verdict.begun += 1;
         self.verdict.late += usize::from(late);
         if first {
@@ -150,7 +150,7 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// The records of a key are begun for the first time in the order in which they were put.
+    /// Records of a key must be started for the first time in the order in which they were put.
     fn in_order(&mut self, entry: &'a Entry) -> Result<(), String> {
         let (key, n) = entry.text("payload").split_once(' ').ok_or("it says something else than was put")?;
         let next = self.keys.entry(key).or_default();
@@ -160,9 +160,9 @@ impl<'a> Judge<'a> {
     }
 
     fn done(&mut self, entry: &'a Entry) -> Result<(), String> {
-        let book = self.book(entry);
-        let place = book.place(entry.text("number")).ok_or("nobody put it")?;
-        book.done.insert(place);
+        let shard = self.shard(entry);
+        let place = shard.place(entry.text("number")).ok_or("nobody put it")?;
+        shard.done.insert(place);
         Ok(())
     }
 
@@ -170,12 +170,12 @@ impl<'a> Judge<'a> {
         if entry.text("commit") != "stored" {
             return Ok(());
         }
-        let book = self.book(entry);
-        let place = book.place(entry.text("number")).ok_or("nobody put it")?;
-        if book.covered <= place {
-            return Err(format!("it is said to be stored, and the table covers {} records", book.covered));
+        let shard = self.shard(entry);
+        let place = shard.place(entry.text("number")).ok_or("nobody put it")?;
+        if shard.covered <= place {
+            return Err(format!("it is said to be stored, and the table covers {} records", shard.covered));
         }
-        match book.stored.insert(place, entry.epoch()) {
+        match shard.stored.insert(place, entry.epoch()) {
             Some(before) => Err(format!("it was stored under epoch {before}, too")),
             None => Ok(()),
         }
@@ -183,7 +183,7 @@ impl<'a> Judge<'a> {
 
     fn end(mut self) -> Verdict {
         for (shard, numbers) in &self.puts.shards {
-            let (covered, done) = self.shards.get(&**shard).map_or((0, 0), |book| (book.covered, book.done.len()));
+            let (covered, done) = self.shards.get(&**shard).map_or((0, 0), |shard| (shard.covered, shard.done.len()));
             if (covered, done) != (numbers.len(), numbers.len()) {
                 let put = numbers.len();
                 self.verdict.violations.push(format!("{shard}: of {put} records {done} were done, {covered} stored"));
@@ -194,25 +194,25 @@ impl<'a> Judge<'a> {
     }
 }
 
-impl Book<'_> {
+impl CheckedShard<'_> {
     fn place(&self, number: &str) -> Option<usize> {
         self.numbers.iter().position(|known| known == number)
     }
 
-    /// A write that is no take: by whoever holds the shard, unless it only asks for it.
+    /// A write other than a take must come from the holder of the shard, unless it only requests the shard.
     fn written(&mut self, entry: &Entry, before: Option<&Row>, row: &Row) -> Result<(), String> {
-        let (epoch, tenure) = self.epochs.last_key_value().ok_or("nobody has taken it")?;
+        let (epoch, term) = self.epochs.last_key_value().ok_or("nobody has taken it")?;
         let asks = before.is_some_and(|before| {
             (&before.owner, &before.place) == (&row.owner, &row.place) && before.wanted_by != row.wanted_by
         });
-        let is_holder = tenure.worker == entry.text("owner") && entry.line["if_epoch"] == *epoch;
+        let is_holder = term.worker == entry.text("owner") && entry.line["if_epoch"] == *epoch;
         if !is_holder && !asks {
-            return Err(format!("a write of an older epoch is accepted: the lease is {tenure:?}"));
+            return Err(format!("a write of an older epoch is accepted: the lease is {term:?}"));
         }
         if entry.line["saves"] == true { self.saved(&row.place) } else { Ok(()) }
     }
 
-    /// A checkpoint does not move back, and passes nothing that nobody has done.
+    /// A checkpoint never moves back, and never passes an unfinished record.
     fn saved(&mut self, place: &Place) -> Result<(), String> {
         let upto = match place {
             Place::Beginning => 0,

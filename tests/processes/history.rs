@@ -1,6 +1,6 @@
-//! One pipe for all: what workers say, what is written to the table, and what is done to whom. Whoever writes goes on
-//! only when its line is in the pipe, so a line that caused another one comes before it: the journal is in order, also
-//! between processes.
+//! One pipe for everything: the output of the workers, the writes to the table, and the actions of the test. Every
+//! writer continues only once its line is in the pipe, so a cause always precedes its effect: the history is in order,
+//! even between processes.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use tokio::{
 
 use crate::{PATIENCE, row::Row};
 
-/// How often to look whether there is time for this process, and how late it may be.
+/// How often to check that this process gets CPU time, and how late that check may be.
 const BEAT: Duration = Duration::from_millis(20);
 const STALL: Duration = Duration::from_millis(150);
 
@@ -38,7 +38,7 @@ impl Entry {
         self.text("event")
     }
 
-    /// A field that is a text, or nothing.
+    /// A text field, or an empty text.
     pub(crate) fn text(&self, field: &str) -> &str {
         self.line[field].as_str().unwrap_or_default()
     }
@@ -51,30 +51,30 @@ impl Entry {
         self.event() == event && self.text("owner") == owner
     }
 
-    /// The row that was written, if this is a write that was applied.
+    /// The written row, if this is an applied write.
     pub(crate) fn row(&self) -> Option<Row> {
         if self.event() == "wrote" { Row::of(&self.line["row"]) } else { None }
     }
 }
 
-/// What is in the journal, and what follows from it.
+/// All entries so far, and the rows that result from them.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct History {
     pub(crate) entries: Vec<Entry>,
-    /// The rows of the table as they are, by shard.
+    /// The current rows of the table, by shard.
     pub(crate) rows: BTreeMap<String, Row>,
 }
 
-impl Book {
-    /// What a worker said last before it ended.
-    pub(crate) fn last_word(&self, owner: &str) -> Option<&Entry> {
+impl History {
+    /// The last message of a worker before it ended.
+    pub(crate) fn last_message(&self, owner: &str) -> Option<&Entry> {
         let words = ["closed", "error"];
         self.entries.iter().rev().find(|entry| words.contains(&entry.event()) && entry.text("owner") == owner)
     }
 }
 
-/// As text, with the seconds since the first line.
-impl fmt::Display for Book {
+/// One line per entry, with the seconds since the first entry.
+impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for entry in &self.entries {
             let since = entry.at - self.entries[0].at;
@@ -84,41 +84,42 @@ impl fmt::Display for Book {
     }
 }
 
-/// See the module.
+/// Writes to the pipe, and collects the history from it.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct Recorder {
     writer: PipeWriter,
-    book: Arc<Mutex<Book>>,
+    history: Arc<Mutex<History>>,
     grown: watch::Receiver<()>,
 }
 
-impl Journal {
+impl Recorder {
     pub(crate) fn start() -> Self {
         let (reader, writer) = io::pipe().unwrap();
         let (news, grown) = watch::channel(());
-        let book = Arc::default();
-        let kept = Arc::clone(&book);
+        let history = Arc::default();
+        let kept = Arc::clone(&history);
         thread::spawn(move || keep(reader, &kept, &news));
-        Self { writer, book, grown }
+        Self { writer, history, grown }
     }
 
-    /// An end of the pipe for a process.
+    /// A writing end of the pipe for a process.
     pub(crate) fn stdout(&self) -> Stdio {
         self.writer.try_clone().unwrap().into()
     }
 
-    /// Notes what is done to a worker.
-    pub(crate) fn deed(&self, deed: &str, owner: &str) {
-        enter(&self.writer, &json!({ "event": deed, "owner": owner }));
+    /// Records an action on a worker.
+    pub(crate) fn action(&self, action: &str, owner: &str) {
+        enter(&self.writer, &json!({ "event": action, "owner": owner }));
     }
 
-    /// What notes the writes to a table.
+    /// A function that records writes to a table.
     pub(crate) fn scribe(&self) -> impl Fn(Written) + Send + Sync + use<> {
         let writer = self.writer.try_clone().unwrap();
         move |written| enter(&writer, &line(&written))
     }
 
-    /// Notes every time when the machine had no time for this process. Who was to take a shard over had none either.
+    /// Records every stall of the machine, that is, when this process got no CPU time. Then a worker that should take a
+    /// shard over probably got none either.
     pub(crate) fn pulse(&self) -> AbortHandle {
         let writer = self.writer.try_clone().unwrap();
         let pulse = async move {
@@ -133,43 +134,43 @@ impl Journal {
         tokio::spawn(pulse).abort_handle()
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the book has what is looked for.
-    pub(crate) async fn find<T>(&self, what: &str, look: impl Fn(&Book) -> Option<T>) -> T {
+    /// Waits until `look` finds something in the history.
+    pub(crate) async fn find<T>(&self, what: &str, look: impl Fn(&History) -> Option<T>) -> T {
         self.find_within(PATIENCE, look).await.unwrap_or_else(|| panic!("{what}: not within {PATIENCE:?}"))
     }
 
-    /// As [`find`](Self::find), or nothing if it does not come in time.
-    pub(crate) async fn find_within<T>(&self, time: Duration, look: impl Fn(&Book) -> Option<T>) -> Option<T> {
+    /// As [`find`](Self::find), but returns `None` after `time`.
+    pub(crate) async fn find_within<T>(&self, time: Duration, look: impl Fn(&History) -> Option<T>) -> Option<T> {
         let (end, mut grown) = (Instant::now() + time, self.grown.clone());
         loop {
             grown.mark_unchanged();
-            if let Some(found) = look(&self.book()) {
+            if let Some(found) = look(&self.history()) {
                 return Some(found);
             }
             timeout_at(end, grown.changed()).await.ok()?.unwrap();
         }
     }
 
-    /// Waits for the first line of this kind of this worker.
+    /// Waits for the first event of this kind from this worker.
     pub(crate) async fn event(&self, event: &str, owner: &str) -> Entry {
-        let first = |book: &Book| book.entries.iter().find(|entry| entry.is(event, owner)).cloned();
+        let first = |history: &History| history.entries.iter().find(|entry| entry.is(event, owner)).cloned();
         self.find(&format!("{event} of {owner}"), first).await
     }
 }
 
-/// One write to the pipe: the system does not mix those of up to 4 KiB.
+/// One write to the pipe: the system keeps writes of up to 4 KiB atomic.
 fn enter(mut writer: &PipeWriter, line: &Value) {
     writer.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// A write as a line. `owner` is the process it came from, whatever it calls itself.
+/// A write as a line. `owner` is the process that wrote, whatever owner id it uses.
 fn line(written: &Written) -> Value {
-    let values = &written.question["ExpressionAttributeValues"];
-    let key = written.question["Key"]["leaseKey"]["S"].as_str().unwrap_or_default();
+    let values = &written.request["ExpressionAttributeValues"];
+    let key = written.request["Key"]["leaseKey"]["S"].as_str().unwrap_or_default();
     let shard = key.rsplit('/').next().unwrap_or_default();
     let mut line = json!({
         "event": if written.outcome.is_ok() { "wrote" } else { "refused" },
@@ -185,18 +186,18 @@ fn line(written: &Written) -> Value {
     line
 }
 
-/// Keeps the book until nobody can write any more.
-fn keep(reader: PipeReader, book: &Mutex<Book>, news: &watch::Sender<()>) {
+/// Collects the history until every writing end of the pipe is closed.
+fn keep(reader: PipeReader, history: &Mutex<History>, news: &watch::Sender<()>) {
     for line in BufReader::new(reader).lines() {
         let at = Instant::now();
         let line: Value = serde_json::from_str(&line.unwrap()).expect("every line is JSON");
         let entry = Entry { at, line };
-        let mut book = book.lock().unwrap();
+        let mut history = history.lock().unwrap();
         if let Some(row) = entry.row() {
-            book.rows.insert(entry.text("shard").to_owned(), row);
+            history.rows.insert(entry.text("shard").to_owned(), row);
         }
-        book.entries.push(entry);
-        drop(book);
+        history.entries.push(entry);
+        drop(history);
         news.send_replace(());
     }
 }

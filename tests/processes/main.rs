@@ -1,12 +1,12 @@
-//! A fleet of real processes: several instances of the example `worker` on one stream and one table of leases, which are
-//! killed, stopped, closed and started at random. What must hold is judged on one journal of all that was said and
-//! written: see `checker`.
+//! A fleet of real processes: several instances of the example `worker` share one stream and one lease table. The test
+//! kills, stops, closes and starts them at random. It records all output of the workers and all writes to the table in
+//! one history, and `checker` checks the invariants on it.
 //!
-//! `KINESIS_STREAM_FLEET=7` plays one seed, `KINESIS_STREAM_FLEET=0..30` a range; with `--nocapture` it tells how long
-//! takeovers took, and how many records were begun again. A seed decides what is done; how long things take, the machine.
+//! `KINESIS_STREAM_FLEET=7` runs one seed, `KINESIS_STREAM_FLEET=0..30` a range. With `--nocapture` it prints how long
+//! takeovers took, and how many records were redelivered. The seed decides the actions, the machine decides the timing.
 
 #![cfg(unix)]
-#![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
 use tokio::{task::JoinSet, time::Duration};
 
@@ -26,15 +26,15 @@ mod takeover;
 mod verdicts;
 mod worker;
 
-/// How long anything may take that has to come.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Names the seeds to be played.
+/// The environment variable with the seeds to run.
 const SEEDS: &str = "KINESIS_STREAM_FLEET";
 
-// A1, A3, A12, B8, E2 to E5, D1, J8
+// A1, A3, E2 to E5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_whose_members_come_and_go_settles_everything_in_order_and_no_one_writes_for_another() {
+async fn a_fleet_with_random_kills_settles_every_record_in_order_and_no_worker_writes_under_a_lost_lease() {
     let (mut seeds, mut running, mut report) = (seeds(SEEDS, 1), JoinSet::new(), Report::default());
     loop {
         while running.len() < 2

@@ -1,4 +1,4 @@
-//! What is told of a run.
+//! The report of a run.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::{
     takeover::{Cause, Takeover},
 };
 
-/// See the module.
+/// The outcomes of all seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Report(pub(crate) Vec<Outcome>);
 
@@ -16,14 +16,14 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, verdict, records, even_after, .. } = self;
         let Verdict { begun, again, late, refused, .. } = verdict;
-        let (even, deeds) = (even_after.as_secs_f64(), self.deeds.join(", "));
+        let (even, log) = (even_after.as_secs_f64(), self.log.join(", "));
         write!(
             f,
-            "seed {seed}: {records} records, {begun} begun, {again} again, {late} late, {refused} late writes refused, "
+            "seed {seed}: {records} records, {begun} started, {again} redelivered, {late} late, {refused} late writes refused, "
         )?;
-        write!(f, "even after {even:.1} s; {deeds}")?;
+        write!(f, "balanced after {even:.1} s; {log}")?;
         for takeover in verdict.takeovers.iter().filter(|takeover| takeover.is_late()) {
-            let stalled = if takeover.stalled { ", on a machine that stalled" } else { "" };
+            let stalled = if takeover.stalled { ", the machine stalled" } else { "" };
             write!(
                 f,
                 "\n  {} took {:.2} s{stalled}: {}",
@@ -38,17 +38,21 @@ impl fmt::Display for Outcome {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", Columns(["cause", "shards", "s min / median / max", "target", "past / stalled", "again"]))?;
+        writeln!(
+            f,
+            "{}",
+            Columns(["cause", "shards", "s min / median / max", "target", "late / stalled", "redelivered"])
+        )?;
         for cause in [Cause::Killed, Cause::Stopped, Cause::Closed, Cause::Balance] {
             writeln!(f, "{}", self.row(cause))?;
         }
         let even = Spread::of(self.0.iter().map(|outcome| outcome.even_after.as_secs_f64()));
-        write!(f, "even after {even} s")
+        write!(f, "balanced after {even} s")
     }
 }
 
 impl Report {
-    /// What there is to tell of takeovers with this cause, each of one shard.
+    /// The statistics of the takeovers with this cause. Each takeover is of one shard.
     fn row(&self, cause: Cause) -> Columns<String> {
         let all = self.0.iter().flat_map(|outcome| &outcome.verdict.takeovers);
         let all: Vec<&Takeover> = all.filter(|takeover| takeover.cause == cause).collect();
@@ -64,7 +68,7 @@ impl Report {
             times.to_string(),
             target,
             format!("{} / {stalled}", late.len()),
-            format!("{again}, {most} at most"),
+            format!("{again}, at most {most}"),
         ])
     }
 }
@@ -78,7 +82,7 @@ impl<T: fmt::Display> fmt::Display for Columns<T> {
     }
 }
 
-/// The least, the middle and the most of some numbers.
+/// The minimum, median and maximum of some numbers.
 struct Spread(Vec<f64>);
 
 impl Spread {

@@ -1,18 +1,18 @@
-//! A row of the table of leases, as DynamoDB has it.
+//! A row of the lease table, as DynamoDB stores it.
 
 use serde_json::Value;
 
-/// How far a shard is read, by its row.
+/// How far a shard is read, according to its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Nothing that names a record.
+    /// The row names no record.
     Beginning,
     At(String),
     After(String),
     End,
 }
 
-/// See the module.
+/// A row of the lease table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) owner: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// None where the item makes no sense.
+    /// `None` if the item is malformed.
     pub(crate) fn of(item: &Value) -> Option<Self> {
         let text = |name: &str| item[name]["S"].as_str().map(str::to_owned);
         let number = |name: &str| item[name]["N"].as_str()?.parse().ok();

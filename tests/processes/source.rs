@@ -1,4 +1,4 @@
-//! The stream, and what was put into it.
+//! The stream, and the records put into it.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -9,19 +9,19 @@ use crate::row::Place;
 
 pub(crate) const STREAM: &str = "stream";
 
-/// See the module.
+/// The stream and its producer.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) kinesis: Emulator,
     pub(crate) puts: Mutex<Puts>,
 }
 
-/// What was put.
+/// The records put so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Puts {
-    /// The sequence numbers of each shard, in their order: there is one producer.
+    /// The sequence numbers of each shard, in order: there is one producer.
     pub(crate) shards: BTreeMap<String, Vec<String>>,
-    /// How many records each key has. They say `key number`.
+    /// How many records each key has. The payload is `key number`.
     pub(crate) keys: BTreeMap<String, usize>,
 }
 
@@ -47,7 +47,7 @@ impl Source {
         puts.shards.entry(shard).or_default().push(number);
     }
 
-    /// Puts so many records of so many keys in turn, with pauses between them.
+    /// Puts `records` records that take turns with `keys` keys, with a pause after each.
     pub(crate) async fn put_steadily(&self, records: usize, keys: usize, pause: Duration) {
         for n in 0..records {
             self.put(&format!("key{}", n % keys)).await;
@@ -55,8 +55,7 @@ impl Source {
         }
     }
 
-    /// Where each shard is when all of it is read and settled. Shards into which nothing was put are nowhere, unless they
-    /// are closed.
+    /// The position of each shard once all of it is read and settled. Omits open shards without records.
     pub(crate) async fn ends(&self) -> BTreeMap<String, Place> {
         let shards = self.kinesis.shards(STREAM).await;
         let puts = self.puts.lock().unwrap();

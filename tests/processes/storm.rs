@@ -1,5 +1,5 @@
-//! One seed: workers are started, killed, stopped for longer than a lease lives, and closed, and the stream is split and
-//! merged, at random; then all comes to rest.
+//! Runs one seed: starts, kills, stops (for longer than the TTL) and closes workers, and splits and merges the stream,
+//! at random. Then it stops all that, and waits until the fleet is balanced and every record is settled.
 
 use std::sync::{
     Arc,
@@ -16,48 +16,48 @@ use kinesis_stream_support::{ReplayHint, Rng};
 
 use crate::{
     SEEDS,
-    checker::{Verdict, judge},
+    checker::{Verdict, check},
     fleet::{Fleet, RENEW, TTL},
     source::Source,
 };
 
 const SHARDS: u32 = 6;
 const KEYS: u64 = 16;
-const DEEDS: usize = 10;
+const ACTIONS: usize = 10;
 const MOST: usize = 4;
 
-/// How long one seed may take.
+/// The time limit of one seed.
 const LONGEST: Duration = Duration::from_mins(2);
 
-/// How long the shares may take to become even after the last deed. With its defaults the library is to need 30 s at most,
-/// and its times here are a fifth of those or less: 6 s, and the rest is for a busy machine.
+/// How long rebalancing may take after the last action. With its defaults the library must need at most 30 s. The times
+/// here are a fifth of the defaults or less: that makes 6 s, and the rest is for a busy machine.
 const EVEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seed: u64,
     pub(crate) verdict: Verdict,
-    pub(crate) deeds: Vec<String>,
+    pub(crate) log: Vec<String>,
     pub(crate) records: usize,
-    /// From the last deed until the shares were even, to stay so.
+    /// The time from the last action until the shards were balanced for good.
     pub(crate) even_after: Duration,
-    /// The last words of workers that left something behind when they closed.
+    /// The last messages of workers that did not close cleanly.
     pub(crate) unclean: Vec<String>,
 }
 
 struct Storm {
     fleet: Fleet,
     rng: Rng,
-    deeds: Vec<String>,
-    /// Workers at work.
+    log: Vec<String>,
+    /// Workers that run.
     running: Vec<String>,
-    /// Workers that do not move, and until when.
+    /// Workers that are stopped, and until when.
     stopped: Vec<(String, Instant)>,
     closing: Vec<String>,
 }
 
-/// Plays a seed to its end.
+/// Runs a seed to its end.
 pub(crate) async fn play(seed: u64) -> Outcome {
     let _names = ReplayHint(SEEDS, seed);
     let mut fleet = Fleet::new(&format!("seed-{seed}"), SHARDS).await;
@@ -66,7 +66,7 @@ pub(crate) async fn play(seed: u64) -> Outcome {
     let (source, done) = (Arc::clone(&fleet.source), Arc::new(AtomicBool::new(false)));
     let producer = tokio::spawn(produce(source, Rng(seed ^ 0x5eed), Arc::clone(&done)));
     let mut storm =
-        Storm { fleet, rng, deeds: Vec::new(), running: Vec::new(), stopped: Vec::new(), closing: Vec::new() };
+        Storm { fleet, rng, log: Vec::new(), running: Vec::new(), stopped: Vec::new(), closing: Vec::new() };
     let played = timeout(LONGEST, async {
         storm.rage().await;
         let even_after = storm.calm().await;
@@ -74,10 +74,10 @@ pub(crate) async fn play(seed: u64) -> Outcome {
         storm.end(seed, even_after, producer).await
     });
     let outcome = played.await;
-    outcome.unwrap_or_else(|_| panic!("seed {seed} has no end: {:?}", storm.deeds))
+    outcome.unwrap_or_else(|_| panic!("seed {seed} does not end: {:?}", storm.log))
 }
 
-/// Puts some sixty records a second.
+/// Puts about sixty records a second.
 async fn produce(source: Arc<Source>, mut rng: Rng, done: Arc<AtomicBool>) {
     while !done.load(Ordering::Relaxed) {
         source.put(&format!("key{}", rng.below(KEYS))).await;
@@ -91,15 +91,15 @@ impl Storm {
             let name = self.fleet.joined().await;
             self.running.push(name);
         }
-        for _ in 0..DEEDS {
+        for _ in 0..ACTIONS {
             let pause = Duration::from_millis(500 + self.rng.below(2_500));
             self.wait(pause).await;
-            let deed = self.deed().await;
-            self.deeds.push(deed);
+            let action = self.action().await;
+            self.log.push(action);
         }
     }
 
-    /// Waits, and lets those go on whose time has come.
+    /// Waits, and meanwhile continues each stopped worker when its time is over.
     async fn wait(&mut self, pause: Duration) {
         let end = Instant::now() + pause;
         loop {
@@ -116,8 +116,8 @@ impl Storm {
         }
     }
 
-    /// Does something to somebody. There is always one who is left alone.
-    async fn deed(&mut self) -> String {
+    /// Performs one random action. At least one worker always keeps running.
+    async fn action(&mut self) -> String {
         let crowded = self.running.len() + self.stopped.len() >= MOST;
         match self.rng.below(12) {
             _ if self.running.len() < 2 => self.join().await,
@@ -162,7 +162,7 @@ impl Storm {
         format!("close {name}")
     }
 
-    /// Nothing is done to anybody any more: how long it takes until the shares are even.
+    /// Performs no more actions. Returns how long it takes until the shards are balanced.
     async fn calm(&mut self) -> Duration {
         self.wait(Duration::ZERO).await;
         while let Some((name, _)) = self.stopped.pop() {
@@ -181,7 +181,7 @@ impl Storm {
             let since = *even_since.get_or_insert(now);
             if !is_even {
                 even_since = None;
-                assert!(now < begun + EVEN_WITHIN, "the shares of {:?} are {shares:?}", self.running);
+                assert!(now < begun + EVEN_WITHIN, "the shards of {:?} are not balanced: {shares:?}", self.running);
             } else if now >= since + 4 * RENEW {
                 return since - begun;
             }
@@ -199,15 +199,16 @@ impl Storm {
         let mut unclean = Vec::new();
         for name in &self.closing {
             let status = self.fleet.worker(name).end().await;
-            let word = self.fleet.journal.find("the last word", |book| book.last_word(name).cloned()).await;
+            let message =
+                self.fleet.recorder.find("the last message", |history| history.last_message(name).cloned()).await;
             if !status.success() {
-                unclean.push(word.line.to_string());
+                unclean.push(message.line.to_string());
             }
         }
         let puts = self.fleet.source.puts.lock().unwrap().clone();
-        let verdict = judge(&self.fleet.entries(), &puts);
-        let deeds = &self.deeds;
-        assert!(verdict.violations.is_empty(), "seed {seed}, {deeds:?}: {:#?}", verdict.violations);
-        Outcome { seed, verdict, deeds: self.deeds.clone(), records: puts.count(), even_after, unclean }
+        let verdict = check(&self.fleet.entries(), &puts);
+        let log = &self.log;
+        assert!(verdict.violations.is_empty(), "seed {seed}, {log:?}: {:#?}", verdict.violations);
+        Outcome { seed, verdict, log: self.log.clone(), records: puts.count(), even_after, unclean }
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of the shards of one that goes: who takes them, and when.
+//! Takeovers: which worker takes the shards of a worker that ended, and when.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,12 +16,12 @@ pub(crate) enum Cause {
     Killed,
     Stopped,
     Closed,
-    /// Another one asked for it, for the fleet to be even.
+    /// Another worker requested it to balance the fleet.
     Balance,
 }
 
 impl Cause {
-    /// How long it may take, by what the library promises. A request has no such time: what is in flight is waited for.
+    /// The time limit that the library promises. A request has none: the holder waits for deliveries in flight.
     pub(crate) fn target(self) -> Option<Duration> {
         match self {
             Self::Killed | Self::Stopped => Some(TTL + 2 * RENEW),
@@ -32,7 +32,7 @@ impl Cause {
 }
 
 impl Takeover {
-    /// Whether it took longer than it may.
+    /// Whether it took longer than the target.
     pub(crate) fn is_late(&self) -> bool {
         self.took > self.cause.target()
     }
@@ -49,35 +49,34 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A shard that came from one worker to another.
+/// A shard that moved from one worker to another.
 #[derive(Clone, Debug)]
 pub(crate) struct Takeover {
-    /// Which, from whom, to whom, and under which epoch.
+    /// The shard, the two workers and the epoch.
     pub(crate) what: String,
     pub(crate) cause: Cause,
-    /// Since the deed, or since the heir was there to see it.
+    /// The time since the action, or since the new owner was able to see it.
     pub(crate) took: Option<Duration>,
-    /// The machine had no time for somebody meanwhile: it is its time.
+    /// Whether the machine stalled meanwhile, so that the time says nothing about the library.
     pub(crate) stalled: bool,
-    /// Records that were begun once more.
+    /// How many records were redelivered.
     pub(crate) again: usize,
 }
 
-/// See the module.
+/// Collects the takeovers of a history.
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers {
     done: Vec<Takeover>,
-    /// What was done last to each, and when.
-    fates: BTreeMap<String, (Cause, Instant)>,
-    /// Since when each can see what there is: since it was started, was ready, or went on.
+    /// The last action that ended or stopped each worker, and when.
+    last_actions: BTreeMap<String, (Cause, Instant)>,
+    /// Since when each worker is able to see the table: since it started, became ready, or continued.
     sees: BTreeMap<String, Instant>,
-    /// When the machine last had no time for somebody, so that this process slept for too long, or a call on the table was
-    /// not answered in time.
+    /// The last stall of the machine: this process slept too long, or a call on the table timed out.
     stalled: Option<Instant>,
 }
 
 impl Takeovers {
-    /// Takes note of what is done to a worker, or what goes wrong for it.
+    /// Notes an action on a worker, or an error of a worker.
     pub(crate) fn enter(&mut self, entry: &Entry) {
         let owner = entry.text("owner").to_owned();
         let cause = match entry.event() {
@@ -85,7 +84,7 @@ impl Takeovers {
             "stop" => Cause::Stopped,
             "close" => Cause::Closed,
             "start" | "ready" | "continue" => {
-                self.fates.remove(&owner);
+                self.last_actions.remove(&owner);
                 self.sees.insert(owner, entry.at);
                 return;
             }
@@ -99,26 +98,29 @@ impl Takeovers {
             }
             _ => return,
         };
-        self.fates.insert(owner, (cause, entry.at));
+        self.last_actions.insert(owner, (cause, entry.at));
     }
 
-    /// A shard of `from` was taken. Its place in the list, unless it goes on with the one who had it.
+    /// Adds the takeover of a shard of `from`. Returns its index, or `None` if the same worker took the shard back.
     pub(crate) fn taken(&mut self, entry: &Entry, from: &str, before: Option<&Row>) -> Option<usize> {
-        let heir = entry.text("owner");
-        let fate = self.fates.get(from).copied();
-        if heir == from {
+        let new_owner = entry.text("owner");
+        let last_action = self.last_actions.get(from).copied();
+        if new_owner == from {
             return None;
         }
         let asked = before.is_some_and(|row| row.owner.is_none() && row.wanted_by.is_some());
-        let (cause, at) = match fate {
+        let (cause, at) = match last_action {
             Some((cause, at)) if cause != Cause::Closed || !asked => (cause, Some(at)),
             _ => (Cause::Balance, None),
         };
-        let since = at.map(|at| self.sees.get(heir).map_or(at, |sees| at.max(*sees)));
+        let since = at.map(|at| self.sees.get(new_owner).map_or(at, |sees| at.max(*sees)));
         let took = since.map(|since| entry.at.saturating_duration_since(since));
         let stalled = since.zip(self.stalled).is_some_and(|(since, stalled)| stalled >= since);
-        let what =
-            format!("{} from {from} to {heir}, epoch {}", entry.text("shard"), before.map_or(0, |row| row.epoch) + 1);
+        let what = format!(
+            "{} from {from} to {new_owner}, epoch {}",
+            entry.text("shard"),
+            before.map_or(0, |row| row.epoch) + 1
+        );
         self.done.push(Takeover { what, cause, took, stalled, again: 0 });
         Some(self.done.len() - 1)
     }

@@ -1,14 +1,14 @@
-//! The judge sees what it is there to see: journals with one fault each.
+//! The checker finds what it must find: each history here has one violation.
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::{checker::judge, history::Entry, source::Puts};
+use crate::{checker::check, history::Entry, source::Puts};
 
 const SHARD: &str = "shard";
 
-/// A journal in short: who does what under which epoch, and with which of two records. Each write moves the counter.
-fn journal(script: &str) -> Vec<Entry> {
+/// Expands a short script: action, worker, epoch, and which of two records. Each write increments the counter.
+fn history(script: &str) -> Vec<Entry> {
     let at = Instant::now();
     let (mut checkpoint, mut owner, mut newest) = ("TRIM_HORIZON".to_owned(), String::new(), 0);
     let mut entry = |(n, words): (usize, &str)| {
@@ -38,18 +38,18 @@ fn journal(script: &str) -> Vec<Entry> {
     script.split(", ").enumerate().map(&mut entry).collect()
 }
 
-/// What is wrong first in a journal after which there are these two records.
+/// The first violation in a history, if the stream holds two records at the end.
 fn fault(script: &str) -> String {
     let mut puts = Puts::default();
     puts.keys.insert("key".to_owned(), 2);
     puts.shards.insert(SHARD.to_owned(), vec!["10".to_owned(), "11".to_owned()]);
-    judge(&journal(script), &puts).violations.into_iter().next().unwrap_or_default()
+    check(&history(script), &puts).violations.into_iter().next().unwrap_or_default()
 }
 
 const FIRST: &str = "takes a 1, begun a 1 0, done a 1 0, saves a 1 0, stores a 1 0";
 
 #[test]
-fn a_journal_in_which_all_is_well_has_no_fault() {
+fn a_correct_history_has_no_violation() {
     assert_eq!(fault(&format!("{FIRST}, begun a 1 1, done a 1 1, saves a 1 1, stores a 1 1")), "");
     assert_eq!(
         fault(&format!("{FIRST}, begun a 1 1, takes b 2, begun b 2 1, done b 2 1, saves b 2 1, done a 1 1")),
@@ -58,7 +58,7 @@ fn a_journal_in_which_all_is_well_has_no_fault() {
 }
 
 #[test]
-fn a_journal_with_a_fault_has_it_named() {
+fn the_checker_names_the_violation_in_a_faulty_history() {
     let table = [
         ("takes b 2, begun b 2 1, done b 2 1, saves a 1 1", "a write of an older epoch is accepted"),
         ("takes b 2, takes a 1", "epoch 2 and counter"),

@@ -1,4 +1,4 @@
-//! Workers: the example `worker`, in processes of its own.
+//! Workers: the example `worker`, each in a separate process.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::PATIENCE;
 
-/// A process. It is killed with this, whatever happens.
+/// A worker process. Dropping this kills it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) name: String,
@@ -23,7 +23,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts one.
+    /// Starts a worker.
     pub(crate) fn start(name: &str, arguments: &[String], stdout: Stdio, log: &Path) -> Self {
         let child = Command::new(program())
             .args(arguments)
@@ -38,11 +38,11 @@ impl Worker {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        // Not waited for yet, so the id is still its own.
+        // The process was not reaped yet, so the id is still valid.
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if it ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -68,7 +68,7 @@ impl Drop for Worker {
     }
 }
 
-/// The example, as it is now: `cargo test --test processes` alone does not build it.
+/// The up-to-date example: `cargo test --test processes` alone does not build it.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! What the tests on the wire stand on: instances of a consumer that share a store, and taking records under a time
-//! limit. Nothing here waits for luck: every wait is for a condition, and a condition that does not come fails the test.
+//! Helpers of the end-to-end tests: instances of a consumer that share a store, and reading with a timeout. Every wait
+//! is for a condition, never for a fixed time. A condition that does not hold in time fails the test.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,23 @@ use kinesis_stream::{
     ConnectedKinesisBroker, Delivery, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseStore,
     Subscription,
 };
-use kinesis_stream_support::Ground;
+use kinesis_stream_support::Harness;
 use tokio::time::{Duration, Instant, sleep, timeout};
 
-/// How long anything may take that has to come.
+/// The timeout of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The payload that closes off what a test put into a shard.
+/// The payload of the last record that a test puts into a shard.
 const SEAL: &str = "seal";
 
-/// An instance on this ground and this store, with an owner id of its own.
-pub(crate) async fn instance(ground: &Ground, store: &(impl LeaseStore + Clone)) -> ConnectedKinesisBroker {
-    let broker = KinesisBroker::new().endpoint(ground.endpoint()).test_credentials().lease_store(store.clone());
+/// An instance on this harness and this store, with a unique owner id.
+pub(crate) async fn instance(harness: &Harness, store: &(impl LeaseStore + Clone)) -> ConnectedKinesisBroker {
+    let broker = KinesisBroker::new().endpoint(harness.endpoint()).test_credentials().lease_store(store.clone());
     broker.connect().await.expect("the configuration is complete")
 }
 
-/// A stream that is read from the horizon, and with haste: a local server has no limits, and tests wait for leases.
+/// A stream that is read from the horizon with short intervals: a local server has no limits, and tests wait for
+/// leases.
 pub(crate) fn quick(stream: &str) -> KinesisStream {
     KinesisStream::new(stream)
         .initial_position(KinesisPosition::horizon())
@@ -34,23 +35,27 @@ pub(crate) fn quick(stream: &str) -> KinesisStream {
         .list_interval(Duration::from_millis(500))
 }
 
-/// A new instance that reads.
-pub(crate) async fn reading(ground: &Ground, store: &(impl LeaseStore + Clone), stream: KinesisStream) -> Subscription {
-    instance(ground, store).await.subscribe(stream).await.expect("the stream can be read")
+/// Subscribes with a new instance.
+pub(crate) async fn reading(
+    harness: &Harness,
+    store: &(impl LeaseStore + Clone),
+    stream: KinesisStream,
+) -> Subscription {
+    instance(harness, store).await.subscribe(stream).await.expect("the stream can be read")
 }
 
 /// The next item.
 pub(crate) async fn item(subscription: &mut Subscription) -> Option<Result<Delivery, KinesisError>> {
     use futures::StreamExt;
-    timeout(PATIENCE, subscription.next()).await.expect("an item comes")
+    timeout(PATIENCE, subscription.next()).await.expect("an item arrives in time")
 }
 
 /// The next record.
 pub(crate) async fn record(subscription: &mut Subscription) -> Delivery {
-    item(subscription).await.expect("the stream has not ended").expect("no error comes")
+    item(subscription).await.expect("the stream has not ended").expect("the item is a record")
 }
 
-/// So many records, unsettled.
+/// The next `n` records, unsettled.
 pub(crate) async fn records(subscription: &mut Subscription, n: usize) -> Vec<Delivery> {
     let mut taken = Vec::new();
     while taken.len() < n {
@@ -59,27 +64,27 @@ pub(crate) async fn records(subscription: &mut Subscription, n: usize) -> Vec<De
     taken
 }
 
-/// What a record says.
+/// The payload of a record as text.
 pub(crate) fn text(delivery: &Delivery) -> String {
-    String::from_utf8(delivery.payload().to_vec()).expect("tests put text")
+    String::from_utf8(delivery.payload().to_vec()).expect("payloads in tests are text")
 }
 
-/// What records say.
+/// The payloads of records as texts.
 pub(crate) fn texts<'a>(deliveries: impl IntoIterator<Item = &'a Delivery>) -> Vec<String> {
     deliveries.into_iter().map(text).collect()
 }
 
-/// Puts the last record into every open shard.
-pub(crate) async fn seal(ground: &Ground, stream: &str) -> usize {
-    let mut open = ground.shards(stream).await;
+/// Puts a seal, the last record, into every open shard. Returns the number of seals.
+pub(crate) async fn seal(harness: &Harness, stream: &str) -> usize {
+    let mut open = harness.shards(stream).await;
     open.retain(|shard| !shard.closed);
     for shard in &open {
-        ground.put_to_shard(stream, &shard.id, SEAL, SEAL).await;
+        harness.put_to_shard(stream, &shard.id, SEAL, SEAL).await;
     }
     open.len()
 }
 
-/// Acknowledges all records up to the seals of so many shards, and tells what those before the seals say.
+/// Acknowledges all records up to this number of seals. Returns the texts of the records before the seals.
 pub(crate) async fn up_to_seals(subscription: &mut Subscription, seals: usize) -> Vec<String> {
     let (mut said, mut seen) = (Vec::new(), 0);
     while seen < seals {

@@ -1,4 +1,4 @@
-//! Whole readers of Kinesis, compared: the bare AWS SDK, this library, and `ruststream-kinesis` 0.7.1.
+//! Compares complete readers of Kinesis: the bare AWS SDK, this library, and `ruststream-kinesis` 0.7.1.
 //!
 //! ```sh
 //! cd benches/peers && cargo run --release                                  # all, about five minutes
@@ -6,36 +6,37 @@
 //! cargo run --release -- --handler alone                                   # reading ahead of a slow handler
 //! ```
 //!
-//! A canned Kinesis answers from another process, as fast as bytes can be copied, and it is the same for all. Each round of each
-//! reader is a process of its own, this program started once more, so that CPU time and peak memory are that reader's alone.
-//! It reads everything once to warm up, under another name of the stream, and once more for the figures. The readers take turns.
+//! A canned Kinesis answers from another process, as fast as bytes can be copied. All readers use the same one. Each
+//! round of each reader is a separate process (this program, started again), so that CPU time and peak memory are those
+//! of one reader. It reads everything once to warm up, under another stream name, and once more for the figures. The
+//! readers take turns.
 //!
-//! - **bare**: a task for each shard that calls GetRecords with the iterator of the answer before. Retries are off. It has no
-//!   leases, no checkpoints, no bound of memory and no acknowledgement: the least that a reader can be.
-//! - **kinesis-stream**: one subscription, whose one consumer, a task, calls `ack()` on every record. Its settings are their
-//!   defaults, but for the pace, which is off, the start at the horizon, and a `read_limit` of a page. Closing it, which stores the
-//!   last checkpoints, is part of the measure.
-//! - **ruststream-kinesis**: one subscription by its transport, [`subscribe_stream`], whose one consumer, a task, awaits `ack()`
-//!   on every message. Its framework of handlers and codecs is left out, since it would only add to it. See [`readers`] for what
-//!   was set.
+//! - **bare**: a task for each shard that calls GetRecords with the iterator of the previous response. Retries are off.
+//!   It has no leases, no checkpoints, no memory bound and no acknowledgement: the minimum of a reader.
+//! - **kinesis-stream**: one subscription with one consumer task that calls `ack()` on every record. It has default
+//!   settings, except that pacing is off, it starts at the horizon, and its `read_limit` is a page. The measurement
+//!   includes closing, which stores the last checkpoints.
+//! - **ruststream-kinesis**: one subscription by its transport, [`subscribe_stream`], with one consumer task that
+//!   awaits `ack()` on every message. The bench leaves out its framework of handlers and codecs, which would only add
+//!   cost. See [`readers`] for its settings.
 //!
-//! Each looks at every byte of every record, and is held to see as many records as there are.
+//! Each reader looks at every byte of every record, and must see every record.
 //!
-//! A page holds 1,000 records, but no more than 2 MiB, which is what Kinesis gives of a shard in a second: 32 records of
-//! 64 KiB. It is the same at each number of shards, and so is the number of pages in all.
+//! A page holds 1,000 records, but no more than 2 MiB, which is what Kinesis returns from a shard per second: 32
+//! records of 64 KiB. Page size and total number of pages do not depend on the number of shards.
 //!
-//! How to read it: of each figure there is the best of all rounds, the median, and the best as a multiple of the bare loop's and of
-//! ruststream-kinesis's. Other work on the machine only ever makes a figure worse. Records per second also tell how fast the
-//! endpoint is, which needs a core of its own; CPU time does not. Peak memory is that of the process: what a program with an SDK
-//! takes before it reads anything, some 12 MiB, is in it.
+//! How to read it: each figure has the best of all rounds, the median, and the best as a multiple of the bare loop and
+//! of ruststream-kinesis. Other work on the machine only makes a figure worse. Records per second also depend on the
+//! endpoint, which needs a core for itself; CPU time does not. Peak memory is that of the whole process. It includes
+//! about 12 MiB that a program with an SDK takes before it reads anything.
 //!
 //! # The handler
 //!
-//! A second table is of a handler that takes as long as a read. The endpoint then takes 20 ms for each answer, a read is
-//! measured, and the handler waits as long for each page of 1,000 records of 100 B. Waiting, and not computing, because what
-//! is compared is whether reading and handling overlap: while both wait, no core is short, also where the endpoint has none for
-//! itself, so the figure is of the order in which things are done. A handler that computes would overlap as well, on
-//! another core. Twice as fast is the most that there can be, and 1.96 times with 50 pages, as nothing is handled during the
+//! A second table is for a handler that takes as long as a read. The endpoint then takes 20 ms for each response. The
+//! bench measures a read, and the handler waits that long for each page of 1,000 records of 100 B. The handler waits
+//! and does not compute, because the bench compares whether reading and handling overlap: while both wait, no core is
+//! busy, so the result does not depend on the number of cores. A handler that computes would overlap as well, on
+//! another core. The limit is twice as fast, and 1.96 times with 50 pages, as there is no page to handle during the
 //! first read.
 //!
 //! - **bare** reads and handles in turn, one task for each shard;
@@ -63,15 +64,15 @@ mod readers;
 mod reading;
 mod table;
 
-/// The size of a record that is handled: small, so that a read is waiting for the most part.
+/// The record size in the handler table: small, so that a read consists mostly of waiting.
 const HANDLED_BYTES: usize = 100;
 
-/// How often everything is read to see how long a read takes.
+/// How many rounds measure how long a read takes.
 const READS_TO_MEASURE: usize = 3;
 
 #[derive(Parser)]
 struct Options {
-    /// How often each reader reads everything, in a process of its own each time.
+    /// How many rounds each reader runs, each in a separate process.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// The sizes of a record to read.
@@ -80,22 +81,22 @@ struct Options {
     /// The numbers of shards to read.
     #[arg(long, num_args = 1.., default_values_t = [1, 4, 64])]
     shards: Vec<usize>,
-    /// How many pages all shards have together; each has one at least.
+    /// How many pages all shards have together. Each has at least one.
     #[arg(long, default_value_t = 192)]
     pages: usize,
     /// The threads of the runtime of each reader.
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// These readers alone.
+    /// Runs only these readers.
     #[arg(long, num_args = 1..)]
     only: Vec<Reader>,
     /// Whether to compare with a handler that takes as long as a read.
     #[arg(long, value_enum, default_value_t = Handler::Also)]
     handler: Handler,
-    /// What a read takes then, beyond its work, in milliseconds.
+    /// The latency of a read in the handler table, in milliseconds.
     #[arg(long, default_value_t = 20)]
     latency: u64,
-    /// How many pages each shard has then.
+    /// How many pages each shard has in the handler table.
     #[arg(long, default_value_t = 50)]
     handled_pages: usize,
     #[command(subcommand)]
@@ -111,7 +112,7 @@ enum Handler {
 
 #[derive(Subcommand)]
 enum Role {
-    /// One round of one reader. It prints what it cost.
+    /// One round of one reader. It prints its cost.
     #[command(hide = true)]
     Read(Reading),
 }
@@ -141,26 +142,26 @@ fn compare_readers(options: &Options) -> Result<()> {
     table::print_head();
     for &record_bytes in &options.record_bytes {
         for &shards in &options.shards {
-            let ground = Ground::start(options, ending(shards, record_bytes, options.pages))?;
-            table::print_cell(&ground.canned, readers, &ground.rounds(&at_once, options.rounds)?);
+            let setup = Setup::start(options, ending(shards, record_bytes, options.pages))?;
+            table::print_cell(&setup.canned, readers, &setup.rounds(&at_once, options.rounds)?);
         }
     }
     Ok(())
 }
 
-/// How long reading and handling take in turn, and how long with reading ahead.
+/// Compares reading and handling in turn with reading ahead.
 fn compare_handling(options: &Options, shards: usize) -> Result<()> {
     let latency = Duration::from_millis(options.latency);
-    let ground =
-        Ground::start(options, Canned { latency, ..ending(shards, HANDLED_BYTES, shards * options.handled_pages) })?;
-    let reads = ground.rounds(&[(Reader::Bare, Duration::ZERO)], READS_TO_MEASURE)?.concat();
+    let setup =
+        Setup::start(options, Canned { latency, ..ending(shards, HANDLED_BYTES, shards * options.handled_pages) })?;
+    let reads = setup.rounds(&[(Reader::Bare, Duration::ZERO)], READS_TO_MEASURE)?.concat();
     let all = reads.iter().map(|sample| sample.cost.wall).min().unwrap_or_default();
     let read = all / u32::try_from(options.handled_pages)?;
-    let samples = ground.rounds(&[(Reader::Bare, read), (Reader::KinesisStream, read)], options.rounds)?;
-    println!("\n{}, a read takes {read:.1?}, a handler as long:", title(&ground.canned));
+    let samples = setup.rounds(&[(Reader::Bare, read), (Reader::KinesisStream, read)], options.rounds)?;
+    println!("\n{}, a read takes {read:.1?}, a handler as long:", title(&setup.canned));
     let costs = |rounds: &Vec<Sample>| rounds.iter().map(|sample| sample.cost).collect();
     let costs: Vec<Vec<Cost>> = samples.iter().map(costs).collect();
-    print_table(&[Handling::Bare, Handling::Ahead], &costs, records(&ground.canned));
+    print_table(&[Handling::Bare, Handling::Ahead], &costs, records(&setup.canned));
     Ok(())
 }
 
@@ -170,19 +171,19 @@ enum Handling {
     Ahead,
 }
 
-/// The endpoint, and how it is read.
-struct Ground {
+/// The endpoint, and the options of reading.
+struct Setup {
     canned: Canned,
     threads: usize,
     process: Process,
 }
 
-impl Ground {
+impl Setup {
     fn start(options: &Options, canned: Canned) -> Result<Self> {
         Ok(Self { canned, threads: options.threads, process: canned.spawn()? })
     }
 
-    /// Reads everything so many times with each of these readers, in turns, with so long to handle each page.
+    /// Reads everything `rounds` times with each of these readers, in turns. Each page takes its handling time.
     fn rounds(&self, readers: &[(Reader, Duration)], rounds: usize) -> Result<Vec<Vec<Sample>>> {
         let mut samples = vec![Vec::new(); readers.len()];
         for _ in 0..rounds {

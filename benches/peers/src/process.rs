@@ -1,4 +1,4 @@
-//! One round of one reader, in a process of its own.
+//! One round of one reader, in a separate process.
 
 use std::{
     env, fmt, fs, io,
@@ -18,15 +18,15 @@ use crate::{
     reading::records,
 };
 
-/// The name under which the stream is read to warm up: with leases and checkpoints of its own.
+/// The stream name for the warm-up, so that it has separate leases and checkpoints.
 const WARM_UP: &str = "warm-up";
 
-/// What a process is to read, and how.
+/// The task of a process.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) reader: Reader,
     pub(crate) endpoint: String,
-    /// What is there, as `Canned` writes it.
+    /// The canned stream, as `Canned` formats it.
     pub(crate) canned: Canned,
     /// How long to handle a page, in microseconds.
     #[arg(value_parser = micros)]
@@ -39,7 +39,7 @@ fn micros(text: &str) -> Result<Duration, ParseIntError> {
 }
 
 impl Reading {
-    /// Starts this program once more, and waits for what it measured.
+    /// Starts this program again, and returns its measurement.
     pub(crate) fn in_a_process(&self) -> Result<Sample> {
         let Self { reader, endpoint, canned, handling, threads } = self;
         let mut command = Command::new(env::current_exe()?);
@@ -72,12 +72,12 @@ impl Reading {
         if read == all {
             return Ok(());
         }
-        Err(io::Error::other(format!("{all} records are there, {} read {read}", self.reader.name())).into())
+        Err(io::Error::other(format!("there are {all} records, but {} read {read}", self.reader.name())).into())
     }
 }
 
-/// What one round of one reader cost. It goes from process to process as three numbers: nanoseconds of the wall clock, nanoseconds
-/// of CPU time, KiB of peak memory.
+/// The cost of one round of one reader. Processes exchange it as three numbers: nanoseconds of wall-clock time,
+/// nanoseconds of CPU time, KiB of peak memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) cost: Cost,
@@ -102,9 +102,9 @@ impl FromStr for Sample {
     }
 }
 
-/// The most memory that this process has had, in KiB. Linux tells it.
+/// The peak memory of this process in KiB (Linux only).
 fn peak_memory() -> Result<u32> {
     let status = fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-    Ok(peak.ok_or_else(|| io::Error::other("the system does not tell peak memory"))?.parse()?)
+    Ok(peak.ok_or_else(|| io::Error::other("the system does not report peak memory"))?.parse()?)
 }

@@ -1,17 +1,18 @@
-//! The readers, each as its users would have it where nothing paces the reads.
+//! The readers, each configured as a user would for unpaced reads.
 //!
-//! What was set of `ruststream-kinesis`, and why:
+//! The settings of `ruststream-kinesis`, and the reasons:
 //!
-//! - **leases in memory**, its default, as with this library: a store elsewhere would measure that store;
-//! - **retries off**, in its configuration of the SDK, as with the bare loop. This library switches them off by itself;
-//! - **records one by one**, by [`Subscriber::stream`]: it asks for 1,000 records a read, which is a page here, and cannot be told
-//!   another number. Its batches, which can, hand out the same records through one more buffer: with `ack()` on each record,
-//!   batches of a page took a tenth more CPU time;
-//! - **no position**: the endpoint opens every iterator at the first record, so its default is as good as the seek to the
-//!   horizon that it would make after opening, and spares it the pages that the seek throws away;
-//! - nothing of its pace, since it waits only after pages without records, and there are none;
-//! - nothing else, because nothing else can be set: 64 records stand between its readers and the consumer, and it reads no page
-//!   before all but these are consumed.
+//! - **leases in memory**, its default, as with this library: with an external store, the bench would measure that
+//!   store.
+//! - **retries off**, in its SDK configuration, as with the bare loop. This library switches them off anyway.
+//! - **records one by one**, by [`Subscriber::stream`]. It asks for 1,000 records per read, which is a page here, and
+//!   this number is fixed. Its batches have a settable number, but deliver the same records through one more buffer:
+//!   with `ack()` on each record, batches of a page took a tenth more CPU time.
+//! - **no position**: the endpoint opens every iterator at the first record. Its default is therefore as good as the
+//!   seek to the horizon that it would make after opening, and it avoids the pages that the seek discards.
+//! - No pacing setting: it waits only after pages without records, and there are none.
+//! - It has no other settings. It buffers 64 records between its readers and the consumer, and reads the next page only
+//!   when all but these are consumed.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -46,7 +47,7 @@ impl Reader {
     }
 }
 
-/// A reader that is connected.
+/// A connected reader.
 pub(crate) enum Connection {
     Bare(Client),
     KinesisStream(ConnectedKinesisBroker),
@@ -66,7 +67,7 @@ impl Connection {
         })
     }
 
-    /// Reads all that is there, handles each page for so long, and tells how many records it saw.
+    /// Reads everything and handles each page for this time. Returns the number of records.
     pub(crate) async fn read(&self, stream: &'static str, canned: &Canned, handling: Duration) -> Result<u32> {
         let all = records(canned);
         match self {
@@ -86,7 +87,7 @@ impl Connection {
     }
 }
 
-/// Handles pages, as many at a time as there are shards.
+/// Handles as many pages at a time as there are shards.
 async fn ahead(subscription: Subscription, canned: Canned, handling: Duration) -> Result<u32> {
     let batches = subscription.tolerant().batches_by_shard(canned.records_per_page)?;
     let handled = batches.map_ok(async |batch| {

@@ -1,4 +1,4 @@
-//! The table of whole readers.
+//! The table of complete readers.
 
 use std::iter;
 
@@ -37,7 +37,7 @@ pub(crate) fn print_cell(canned: &Canned, readers: &[Reader], samples: &[Vec<Sam
     }
 }
 
-/// Records a second, nanoseconds of CPU time a record, and MiB of peak memory.
+/// Records per second, nanoseconds of CPU time per record, and MiB of peak memory.
 type Row = [Figures; 3];
 
 fn row(rounds: &[Sample], records: u32) -> Row {

@@ -1,4 +1,4 @@
-//! The canned Kinesis as a program, to be looked at by hand: `canned-kinesis [SHARDS [RECORDS [BYTES [PAGES [MILLIS]]]]]`.
+//! The canned Kinesis as a program for manual use: `canned-kinesis [SHARDS [RECORDS [BYTES [PAGES [MILLIS]]]]]`.
 //!
 //! It prints its endpoint and serves until its standard input ends.
 

@@ -1,4 +1,4 @@
-//! The same without sockets: an HTTP client for the SDK that answers by itself, at once.
+//! The same without sockets: an HTTP client for the SDK that answers every request at once.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use axum::body::Bytes;
 use super::{Canned, page::Template, service::Service};
 use crate::op::Op;
 
-/// The date of every answer.
+/// The date of every response.
 const DATE: &str = "Tue, 30 Jan 2018 23:09:59 GMT";
 
 impl Canned {
-    /// The same stream, to be answered for in this process.
+    /// The same stream, served in this process.
     ///
-    /// Each shard repeats one page for ever, sequence numbers and all, and the page is made beforehand: an answer costs
-    /// what finding it costs, and is the same whenever it is given. `pages` says nothing here.
+    /// Each shard repeats one prepared page endlessly, with the same sequence numbers. A response therefore costs only
+    /// a lookup, and never changes. `pages` has no effect here.
     #[must_use]
     pub fn in_process(self) -> InProcess {
         InProcess { canned: Self { pages: None, ..self }, busy: usize::MAX, keys: usize::MAX, data: None }
@@ -46,19 +46,19 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// Only so many shards, the first ones, have records. The pages of all others are empty.
+    /// Only the first `shards` shards have records. The pages of all others are empty.
     #[must_use]
     pub fn busy(self, shards: usize) -> Self {
         Self { busy: shards, ..self }
     }
 
-    /// The records of a page have so many partition keys, by turns, and not one each. At least one.
+    /// The records of a page take turns with `keys` partition keys (at least one), instead of one key each.
     #[must_use]
     pub fn keys(self, keys: usize) -> Self {
         Self { keys: keys.max(1), ..self }
     }
 
-    /// Every record holds this, and not so many zeros.
+    /// Every record holds this data instead of zeros.
     #[must_use]
     pub fn data(self, data: impl Into<Vec<u8>>) -> Self {
         Self { data: Some(data.into()), ..self }
@@ -76,7 +76,7 @@ impl InProcess {
         self.busy.min(self.canned.shards)
     }
 
-    /// An HTTP client whose requests are answered here, with any endpoint.
+    /// An HTTP client that answers requests itself, for any endpoint.
     #[must_use]
     pub fn http_client(&self) -> SharedHttpClient {
         let canned = self.canned;
@@ -88,22 +88,22 @@ impl InProcess {
             template.fill(shard, 0, Some(format!("{shard}/0"))).into()
         };
         let pages = (0..canned.shards).map(page).collect();
-        SharedHttpClient::new(Answers(Arc::new(Inner { pages, service: Service::new(canned, template) })))
+        SharedHttpClient::new(Answers(Arc::new(InProcessService { pages, service: Service::new(canned, template) })))
     }
 }
 
 #[derive(Clone, Debug)]
-struct Answers(Arc<Inner>);
+struct Answers(Arc<InProcessService>);
 
 #[derive(Debug)]
-struct Inner {
+struct InProcessService {
     /// The one page of each shard.
     pages: Vec<Bytes>,
-    /// For everything else.
+    /// Answers everything else.
     service: Service,
 }
 
-impl Inner {
+impl InProcessService {
     fn answer(&self, op: Op, body: &[u8]) -> Option<SdkBody> {
         if op == Op::GetRecords {
             return self.pages.get(shard(body)?).cloned().map(SdkBody::from);
@@ -112,7 +112,7 @@ impl Inner {
     }
 }
 
-/// The shard that a GetRecords asks for: its iterator stands in quotes and begins with its number.
+/// The shard of a `GetRecords` request: the quoted iterator begins with the shard's number.
 fn shard(body: &[u8]) -> Option<usize> {
     let text = str::from_utf8(body).ok()?;
     let (_, iterator) = text.split_once(r#""ShardIterator":""#)?;
@@ -149,13 +149,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_is_answered_with_the_page_of_the_shard_that_its_iterator_names() {
+    fn the_iterator_of_a_read_names_the_shard() {
         assert_eq!(shard(br#"{"Limit":1000,"ShardIterator":"17/0"}"#), Some(17));
         assert_eq!(shard(br#"{"Limit":1000}"#), None);
     }
 
     #[tokio::test]
-    async fn a_busy_shard_repeats_its_page_and_the_others_have_nothing() {
+    async fn a_busy_shard_repeats_its_page_and_the_other_shards_are_empty() {
         let kinesis =
             Canned { shards: 2, records_per_page: 3, ..Canned::default() }.in_process().busy(1).keys(2).data("hi");
         let config = Config::builder()

@@ -1,22 +1,22 @@
-//! The pages of `GetRecords`: a template made once, in which each page writes its own numbers.
+//! The pages of `GetRecords`: a template, made once, into which each page writes its sequence numbers.
 
 use std::ops::Range;
 
 use aws_smithy_types::base64;
 
-/// The digits of a sequence number, as many as the service's have.
+/// The number of digits of a sequence number, the same as in the service.
 const DIGITS: usize = 56;
 
 /// The records of a page, with room for their sequence numbers.
 #[derive(Debug)]
 pub(super) struct Template {
     text: Vec<u8>,
-    /// Where the numbers go.
+    /// Where to write the sequence numbers.
     numbers: Vec<Range<usize>>,
 }
 
 impl Template {
-    /// So many records of this data, whose partition keys are the first so many, by turns.
+    /// `records` records with this data. They take turns with the first `keys` partition keys.
     pub(super) fn new(records: usize, data: &[u8], keys: usize) -> Self {
         let data = base64::encode(data);
         let mut text = Vec::new();
@@ -35,7 +35,7 @@ impl Template {
         Self { text, numbers }
     }
 
-    /// The answer that holds this page of this shard.
+    /// The response with this page of this shard.
     pub(super) fn fill(&self, shard: usize, page: usize, next: Option<String>) -> Vec<u8> {
         let next = next.map_or(r#""ChildShards":[]"#.to_owned(), |next| format!(r#""NextShardIterator":"{next}""#));
         let head = format!(r#"{{"MillisBehindLatest":0,{next},"Records":["#).into_bytes();
@@ -56,7 +56,7 @@ pub(super) fn sequence_number(shard: usize, position: usize) -> String {
     format!("49{shard:014}{position:040}")
 }
 
-/// Writes that number over as many zeros. Formatting it costs more than all the rest of an answer.
+/// Writes that number over as many zeros. Formatting it would cost more than the rest of a response.
 fn write_number(zeros: &mut [u8], shard: usize, position: usize) {
     zeros[..2].copy_from_slice(b"49");
     write_digits(&mut zeros[2..16], shard);
@@ -73,7 +73,7 @@ fn write_digits(zeros: &mut [u8], mut number: usize) {
     }
 }
 
-/// The position that a sequence number names.
+/// The position that a sequence number encodes.
 pub(super) fn position(sequence_number: &str) -> Option<usize> {
     sequence_number.get(16..)?.parse().ok()
 }
@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_has_the_digits_of_the_service_and_names_its_position() {
+    fn a_sequence_number_has_the_services_length_and_encodes_its_position() {
         let number = sequence_number(3, 1_000_001);
         assert_eq!(number.len(), DIGITS);
         assert_eq!(position(&number), Some(1_000_001));
     }
 
     #[test]
-    fn a_number_is_written_as_it_is_formatted() {
+    fn write_number_writes_the_same_digits_as_formatting() {
         for (shard, position) in [(0, 0), (7, 1), (1_000, 1_234_567_890), (99, usize::MAX)] {
             let mut text = [b'0'; DIGITS];
             write_number(&mut text, shard, position);

@@ -1,4 +1,4 @@
-//! The canned service in a process of its own, which ends when its standard input does.
+//! The canned service in a separate process, which ends when its standard input ends.
 
 use std::{
     env,
@@ -10,14 +10,14 @@ use std::{
 use super::{Canned, Tally, service};
 use crate::server::Server;
 
-/// Tells a spawned program that it is to serve, and what.
+/// Tells a spawned program to serve, and with which configuration.
 const VARIABLE: &str = "KINESIS_STREAM_CANNED";
 
-/// A canned service that runs. Dropping it ends it.
+/// A running canned service. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
     endpoint: String,
 }
 
@@ -28,29 +28,29 @@ impl Process {
         &self.endpoint
     }
 
-    /// What it was asked so far.
+    /// The calls so far.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn tally(&mut self) -> io::Result<Tally> {
-        let mut asking = self.child.stdin.as_ref().ok_or_else(|| io::Error::other("a piped input is there"))?;
+        let mut asking = self.child.stdin.as_ref().ok_or_else(|| io::Error::other("standard input is not piped"))?;
         asking.write_all(b"\n")?;
         let mut line = String::new();
-        self.said.read_line(&mut line)?;
+        self.output.read_line(&mut line)?;
         line.parse().map_err(io::Error::other)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // The process ends at the end of its input.
         drop(self.child.stdin.take());
         drop(self.child.wait());
     }
 }
 
 impl Canned {
-    /// Starts this program once more, to serve. Its `main` calls [`serve_if_spawned`] before anything else.
+    /// Starts this program again, to serve. Its `main` must call [`serve_if_spawned`] first.
     ///
     /// # Errors
     /// As [`spawn_as`](Self::spawn_as).
@@ -58,10 +58,10 @@ impl Canned {
         self.spawn_as(&env::current_exe()?)
     }
 
-    /// Starts another program to serve, whose `main` calls [`serve_if_spawned`] before anything else.
+    /// Starts another program to serve. Its `main` must call [`serve_if_spawned`] first.
     ///
     /// # Errors
-    /// The program cannot be started, or does not say where it serves, or this one was itself started to serve.
+    /// The program does not start or does not print its endpoint, or this program was itself spawned to serve.
     pub fn spawn_as(&self, program: &Path) -> io::Result<Process> {
         if env::var_os(VARIABLE).is_some() {
             return Err(io::Error::other("a program that spawns itself must call serve_if_spawned first"));
@@ -69,9 +69,9 @@ impl Canned {
         let mut command = Command::new(program);
         command.env(VARIABLE, self.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
-        let said = child.stdout.take().ok_or_else(|| io::Error::other("a piped output is there"))?;
-        let mut process = Process { child, said: BufReader::new(said), endpoint: String::new() };
-        process.said.read_line(&mut process.endpoint)?;
+        let output = child.stdout.take().ok_or_else(|| io::Error::other("standard output is not piped"))?;
+        let mut process = Process { child, output: BufReader::new(output), endpoint: String::new() };
+        process.output.read_line(&mut process.endpoint)?;
         if process.endpoint.pop().is_none() {
             return Err(io::Error::other("the program ended before it served"));
         }
@@ -79,14 +79,14 @@ impl Canned {
     }
 }
 
-/// In a program that [`Canned::spawn`] started: serves, and ends the program. In any other: returns at once.
+/// Serves and then ends the program if [`Canned::spawn`] started it. Returns at once otherwise.
 pub fn serve_if_spawned() {
     if let Some(canned) = env::var(VARIABLE).ok().and_then(|canned| canned.parse().ok()) {
         process::exit(i32::from(serve(canned).is_err()));
     }
 }
 
-/// Serves, prints the endpoint, then for each line of standard input what was asked so far, and returns at its end.
+/// Serves and prints the endpoint. Then prints the calls so far for each line of standard input. Returns at its end.
 ///
 /// # Errors
 /// There is no port, or no standard input or output.

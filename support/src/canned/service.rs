@@ -25,13 +25,13 @@ use super::{
 use crate::{
     faults::AwsError,
     op::Op,
-    wire::{self, Asked},
+    wire::{self, WireRequest},
 };
 
-/// The most shards on one page of a listing.
+/// The maximum number of shards on one page of a listing.
 const LISTED_AT_ONCE: usize = 1_000;
 
-/// The service, and what tells how often it was asked.
+/// The service, and a function that returns the counts of its calls.
 pub(super) fn router(canned: Canned) -> (Router, impl Fn() -> Tally) {
     let template = Template::new(canned.records_per_page, &vec![0; canned.record_bytes], usize::MAX);
     let service = Arc::new(Service::new(canned, template));
@@ -40,11 +40,11 @@ pub(super) fn router(canned: Canned) -> (Router, impl Fn() -> Tally) {
 }
 
 async fn handle(State(service): State<Arc<Service>>, request: Request) -> Response {
-    let asked = match Asked::read(request).await {
+    let asked = match WireRequest::read(request).await {
         Ok(asked) => asked,
         Err(refused) => return refused.into_response(),
     };
-    let _under_way = service.count(asked.op).map(Count::enter);
+    let _in_flight = service.count(asked.op).map(Count::enter);
     if !service.canned.latency.is_zero() {
         sleep(service.canned.latency).await;
     }
@@ -56,7 +56,7 @@ async fn handle(State(service): State<Arc<Service>>, request: Request) -> Respon
 pub(super) struct Service {
     canned: Canned,
     template: Template,
-    /// How many records were put.
+    /// The number of records put so far.
     put: AtomicUsize,
     listings: Count,
     iterators: Count,
@@ -88,23 +88,23 @@ impl Service {
         }
     }
 
-    /// The answer to a request with this body. None if it makes no sense here.
+    /// The response to a request with this body. `None` for a request that it does not support.
     pub(super) fn answer(&self, op: Op, body: &[u8]) -> Option<Vec<u8>> {
         if op == Op::PutRecords {
             return Some(self.put(body).into_bytes());
         }
-        let question = serde_json::from_slice(body).unwrap_or_default();
+        let request_json = serde_json::from_slice(body).unwrap_or_default();
         match op {
-            Op::DescribeStreamSummary => Some(self.describe(&question).to_string().into_bytes()),
-            Op::ListShards => Some(self.list(&question).to_string().into_bytes()),
-            Op::GetShardIterator => self.place(&question).map(|placed| placed.to_string().into_bytes()),
-            Op::GetRecords => self.read(&question),
+            Op::DescribeStreamSummary => Some(self.describe(&request_json).to_string().into_bytes()),
+            Op::ListShards => Some(self.list(&request_json).to_string().into_bytes()),
+            Op::GetShardIterator => self.place(&request_json).map(|placed| placed.to_string().into_bytes()),
+            Op::GetRecords => self.read(&request_json),
             _ => None,
         }
     }
 
-    fn describe(&self, question: &Value) -> Value {
-        let stream = question["StreamName"].as_str().unwrap_or_default();
+    fn describe(&self, request_json: &Value) -> Value {
+        let stream = request_json["StreamName"].as_str().unwrap_or_default();
         json!({ "StreamDescriptionSummary": {
             "StreamName": stream,
             "StreamARN": format!("arn:aws:kinesis:us-east-1:000000000000:stream/{stream}"),
@@ -117,7 +117,7 @@ impl Service {
     }
 
     /// A token is the number of the first shard of its page.
-    fn list(&self, question: &Value) -> Value {
+    fn list(&self, request_json: &Value) -> Value {
         let shards = self.canned.shards;
         let width = u128::MAX / u128::try_from(shards.max(1)).unwrap_or(u128::MAX);
         let last = |i: u128| if i + 1 == shards as u128 { u128::MAX } else { width * (i + 1) - 1 };
@@ -135,7 +135,7 @@ impl Service {
                 "SequenceNumberRange": range,
             })
         };
-        let first = question["NextToken"].as_str().and_then(|token| token.parse().ok()).unwrap_or(0);
+        let first = request_json["NextToken"].as_str().and_then(|token| token.parse().ok()).unwrap_or(0);
         let end = shards.min(first + LISTED_AT_ONCE);
         let mut page = json!({ "Shards": (first..end).map(shard).collect::<Vec<_>>() });
         if end < shards {
@@ -144,20 +144,23 @@ impl Service {
         page
     }
 
-    /// An iterator stands before a page: the first, or the one that holds the record asked for or the one after it.
-    fn place(&self, question: &Value) -> Option<Value> {
-        let shard = question["ShardId"].as_str()?.strip_prefix("shardId-")?.parse().ok()?;
-        let record = match question["StartingSequenceNumber"].as_str() {
+    /// An iterator points to the start of a page: the first page, or the page with the requested record or the one
+    /// after it.
+    fn place(&self, request_json: &Value) -> Option<Value> {
+        let shard = request_json["ShardId"].as_str()?.strip_prefix("shardId-")?.parse().ok()?;
+        let record = match request_json["StartingSequenceNumber"].as_str() {
             None => 0,
-            Some(number) => position(number)? + usize::from(question["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER"),
+            Some(number) => {
+                position(number)? + usize::from(request_json["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER")
+            }
         };
-        let at = Place { shard, page: record / self.canned.records_per_page.max(1) };
+        let at = PagePosition { shard, page: record / self.canned.records_per_page.max(1) };
         (shard < self.canned.shards).then(|| json!({ "ShardIterator": at.to_string() }))
     }
 
-    /// A result for each record. The request is not parsed: it has as many partition keys as records.
-    fn put(&self, question: &[u8]) -> String {
-        let count = str::from_utf8(question).unwrap_or_default().matches(r#""PartitionKey":"#).count();
+    /// A result for each record. The request is not parsed: its number of partition keys is its number of records.
+    fn put(&self, request_json: &[u8]) -> String {
+        let count = str::from_utf8(request_json).unwrap_or_default().matches(r#""PartitionKey":"#).count();
         let first = self.put.fetch_add(count, Ordering::Relaxed);
         let mut answer = r#"{"FailedRecordCount":0,"Records":["#.to_owned();
         for position in first..first + count {
@@ -172,28 +175,28 @@ impl Service {
         answer
     }
 
-    fn read(&self, question: &Value) -> Option<Vec<u8>> {
-        let Place { shard, page } = Place::parse(question["ShardIterator"].as_str()?)?;
+    fn read(&self, request_json: &Value) -> Option<Vec<u8>> {
+        let PagePosition { shard, page } = PagePosition::parse(request_json["ShardIterator"].as_str()?)?;
         let pages = self.canned.pages.unwrap_or(usize::MAX);
-        let next = (page + 1 < pages).then(|| Place { shard, page: page + 1 }.to_string());
+        let next = (page + 1 < pages).then(|| PagePosition { shard, page: page + 1 }.to_string());
         Some(if page < pages { self.template.fill(shard, page, next) } else { br#"{"Records":[]}"#.to_vec() })
     }
 }
 
-/// A place in a shard, written `<shard>/<page>`.
-struct Place {
+/// The position of a page in a shard, written `<shard>/<page>`.
+struct PagePosition {
     shard: usize,
     page: usize,
 }
 
-impl Place {
+impl PagePosition {
     fn parse(text: &str) -> Option<Self> {
         let (shard, page) = text.split_once('/')?;
         Some(Self { shard: shard.parse().ok()?, page: page.parse().ok()? })
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PagePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.shard, self.page)
     }

@@ -1,4 +1,4 @@
-//! What a canned service was asked.
+//! Counts the calls on a canned service.
 
 use std::{
     fmt,
@@ -10,15 +10,15 @@ use std::{
 /// The calls on a canned service so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// `ListShards`, each page by itself.
+    /// `ListShards`; each page counts.
     pub listings: usize,
     /// `GetShardIterator`.
     pub iterators: usize,
-    /// The most of them that were under way at the same time.
+    /// The highest number of these calls at the same time.
     pub iterators_at_once: usize,
     /// `GetRecords`.
     pub reads: usize,
-    /// The most of them that were under way at the same time.
+    /// The highest number of these calls at the same time.
     pub reads_at_once: usize,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The numbers that `Display` writes.
+/// Parses the numbers that `Display` writes.
 impl FromStr for Tally {
     type Err = ParseIntError;
 
@@ -60,12 +60,12 @@ impl Count {
         Self { all: AtomicUsize::new(0), now: AtomicUsize::new(0), most: AtomicUsize::new(0) }
     }
 
-    /// A call is under way until what this gives is dropped.
-    pub(super) fn enter(&self) -> UnderWay<'_> {
+    /// Counts a call as in flight until the guard is dropped.
+    pub(super) fn enter(&self) -> CallGuard<'_> {
         self.all.fetch_add(1, Ordering::Relaxed);
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
-        UnderWay(self)
+        CallGuard(self)
     }
 
     pub(super) fn all(&self) -> usize {
@@ -77,9 +77,9 @@ impl Count {
     }
 }
 
-pub(super) struct UnderWay<'a>(&'a Count);
+pub(super) struct CallGuard<'a>(&'a Count);
 
-impl Drop for UnderWay<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::Relaxed);
     }
@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_tally_round_trips_through_text() {
         let tally = Tally { listings: 1, iterators: 2, iterators_at_once: 3, reads: 4, reads_at_once: 5 };
         assert_eq!(tally.to_string().parse(), Ok(tally));
         assert!("1 2".parse::<Tally>().is_err());
     }
 
     #[test]
-    fn the_most_calls_at_the_same_time_are_counted() {
+    fn a_count_keeps_the_total_and_the_peak_of_concurrent_calls() {
         let count = Count::new();
         let (one, two) = (count.enter(), count.enter());
         drop(one);

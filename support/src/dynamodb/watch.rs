@@ -1,4 +1,4 @@
-//! A server in front of a DynamoDB that shows what is written, in the order in which it is applied.
+//! A proxy in front of a DynamoDB that reports every write, in the order in which DynamoDB applies the writes.
 
 use std::{fmt, sync::Arc};
 
@@ -20,26 +20,27 @@ use super::DynamoDb;
 use crate::{
     op::Op,
     server::Server,
-    wire::{Answer, Asked},
+    wire::{WireRequest, WireResponse},
 };
 
-/// A write to one item, and what came of it.
+/// A write to one item, and its outcome.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// The path of the endpoint that was written to, without slashes: writers with paths of their own can be told apart.
+    /// The path of the endpoint that the writer used, without slashes. Give each writer its own path to tell them
+    /// apart.
     pub path: String,
     /// `UpdateItem` or `DeleteItem`.
     pub op: Op,
     /// The request.
-    pub question: Value,
-    /// The item as it is now, null if it was deleted; or the answer of the service, if it was not written.
+    pub request: Value,
+    /// `Ok`: the item after the write, null if it was deleted. `Err`: the response of the service if the write failed.
     pub outcome: Result<Value, Value>,
 }
 
 impl DynamoDb {
-    /// Starts a server in front of it. It does all that this one does, under every path, but updates and deletes one
-    /// item at a time; `see` is shown each of these before its writer has the answer. A writer that is gone by then
-    /// changes nothing about that.
+    /// Starts a proxy in front of this server. It accepts every path and forwards every call. It applies updates and
+    /// deletes one item at a time, and calls `see` with each of them before the writer gets the response, even if the
+    /// writer is gone by then.
     ///
     /// # Panics
     /// The system gives no port or no thread.
@@ -55,13 +56,13 @@ impl DynamoDb {
 
 struct Watch {
     client: Client<HttpConnector, Body>,
-    /// Where everything goes.
+    /// The server to forward to.
     uri: Uri,
     turn: Mutex<()>,
     see: Box<dyn Fn(Written) + Send + Sync>,
 }
 
-/// Goes on by itself, as on a real line: a caller that is killed does not call its request back.
+/// Forwards in a separate task, as on a real network: killing the caller does not recall its request.
 async fn pass(State(watch): State<Arc<Watch>>, request: Request) -> Response {
     let passed = tokio::spawn(async move { watch.pass(request).await });
     passed.await.unwrap_or(Err(StatusCode::INTERNAL_SERVER_ERROR)).into_response()
@@ -70,26 +71,26 @@ async fn pass(State(watch): State<Arc<Watch>>, request: Request) -> Response {
 impl Watch {
     async fn pass(&self, request: Request) -> Result<Response, StatusCode> {
         let path = request.uri().path().trim_matches('/').to_owned();
-        let mut asked = Asked::read(request).await?;
+        let mut asked = WireRequest::read(request).await?;
         let op = asked.op;
         if !matches!(op, Op::UpdateItem | Op::DeleteItem) {
             return self.send(asked).await;
         }
-        let mut question = asked.json();
+        let mut request_json = asked.json();
         if op == Op::UpdateItem {
-            // Whoever asked for less does not mind.
-            question["ReturnValues"] = "ALL_NEW".into();
-            asked.rewrite(&question);
+            // A caller that asked for less ignores the rest.
+            request_json["ReturnValues"] = "ALL_NEW".into();
+            asked.rewrite(&request_json);
         }
         let _turn = self.turn.lock().await;
-        let answer = Answer::read(self.send(asked).await?).await?;
+        let answer = WireResponse::read(self.send(asked).await?).await?;
         let mut body = answer.json();
         let outcome = if answer.succeeded() { Ok(body["Attributes"].take()) } else { Err(body) };
-        (self.see)(Written { path, op, question, outcome });
+        (self.see)(Written { path, op, request: request_json, outcome });
         Ok(answer.into_response())
     }
 
-    async fn send(&self, asked: Asked) -> Result<Response, StatusCode> {
+    async fn send(&self, asked: WireRequest) -> Result<Response, StatusCode> {
         let mut request = asked.into_request();
         *request.uri_mut() = self.uri.clone();
         let answer = self.client.request(request).await.map_err(|_| StatusCode::BAD_GATEWAY)?;

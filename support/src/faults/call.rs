@@ -1,13 +1,13 @@
-//! One call, as the fault layer saw it.
+//! One call, as the fault layer received it.
 
 use axum::body::Bytes;
 use ferrokinesis::shard_iterator::decode_shard_iterator;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::{op::Op, wire::Asked};
+use crate::{op::Op, wire::WireRequest};
 
-/// A call that reached the server, whatever became of it.
+/// A call that reached the server, whatever its outcome.
 #[derive(Clone, Debug)]
 pub struct Call {
     op: Op,
@@ -18,25 +18,25 @@ pub struct Call {
 }
 
 impl Call {
-    pub(super) fn of(asked: &Asked) -> Self {
+    pub(super) fn of(asked: &WireRequest) -> Self {
         let (stream, shard) = target(asked);
         Self { op: asked.op, stream, shard, at: Instant::now(), body: asked.body.clone() }
     }
 
-    /// What was asked for.
+    /// The operation.
     #[must_use]
     pub fn op(&self) -> Op {
         self.op
     }
 
-    /// The stream, or the table, that it was asked of. `PutRecords` and the like keep it in their body.
+    /// The stream or the table of the call. `None` for puts: their bodies are not parsed.
     #[must_use]
     pub fn stream(&self) -> Option<&str> {
         self.stream.as_deref()
     }
 
-    /// The shard that `GetRecords`, `GetShardIterator`, `SplitShard` or `MergeShards` named, or the shard of the lease that
-    /// `DeleteItem`, `GetItem` or `UpdateItem` named.
+    /// The shard that `GetRecords`, `GetShardIterator`, `SplitShard` or `MergeShards` names, or the shard of the lease
+    /// that `DeleteItem`, `GetItem` or `UpdateItem` names.
     #[must_use]
     pub fn shard(&self) -> Option<&str> {
         self.shard.as_deref()
@@ -48,13 +48,13 @@ impl Call {
         self.at
     }
 
-    /// The request, as JSON; null where it was none.
+    /// The request as JSON. Null if it is not JSON.
     #[must_use]
     pub fn body(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Whether the request holds this text.
+    /// Whether the request contains this text.
     pub(super) fn says(&self, text: &str) -> bool {
         self.body.windows(text.len().max(1)).any(|part| part == text.as_bytes())
     }
@@ -64,11 +64,11 @@ impl Call {
     }
 }
 
-/// The stream and shard of a call. Large bodies (puts) are not parsed for it.
-fn target(asked: &Asked) -> (Option<String>, Option<String>) {
+/// The stream and shard of a call. Large bodies (puts) are not parsed.
+fn target(asked: &WireRequest) -> (Option<String>, Option<String>) {
     let text = |field: &Value| field.as_str().map(str::to_owned);
     match asked.op {
-        // An iterator carries its place in itself.
+        // An iterator encodes its stream and shard.
         Op::GetRecords => {
             let iterator = asked.json()["ShardIterator"].take();
             match decode_shard_iterator(iterator.as_str().unwrap_or_default()) {
@@ -78,7 +78,7 @@ fn target(asked: &Asked) -> (Option<String>, Option<String>) {
         }
         Op::PutRecord | Op::PutRecords => (None, None),
         Op::CreateTable | Op::DescribeTable | Op::Scan => (text(&asked.json()["TableName"]), None),
-        // A table of leases: the shard is the end of a row's key.
+        // A lease table: the row's key ends with the shard.
         Op::DeleteItem | Op::GetItem | Op::UpdateItem => {
             let body = asked.json();
             let row = body["Key"]["leaseKey"]["S"].as_str();

@@ -1,4 +1,4 @@
-//! The errors that a fault answers with.
+//! The errors that rules respond with.
 
 use axum::{
     http::StatusCode,
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::wire;
 
-/// An error of the service: its type and the HTTP status it travels with.
+/// An error of the service: its type and its HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AwsError {
     code: &'static str,
@@ -16,12 +16,12 @@ pub struct AwsError {
 }
 
 impl AwsError {
-    /// What an injected error says of itself.
+    /// The message of an injected error.
     pub(super) const MESSAGE: &str = "injected by the fault layer";
 
-    /// A shard's read or write limit is spent.
+    /// A read or write limit of a shard is exceeded.
     pub const THROTTLED: Self = Self::rejected("ProvisionedThroughputExceededException");
-    /// A call rate of the account is spent.
+    /// A call rate of the account is exceeded.
     pub const LIMIT_EXCEEDED: Self = Self::rejected("LimitExceededException");
     /// The shard iterator is too old.
     pub const EXPIRED_ITERATOR: Self = Self::rejected("ExpiredIteratorException");
@@ -29,11 +29,11 @@ impl AwsError {
     pub const EXPIRED_TOKEN: Self = Self::rejected("ExpiredNextTokenException");
     /// The credentials do not allow the call.
     pub const ACCESS_DENIED: Self = Self::rejected("AccessDeniedException");
-    /// An argument is wrong: a sequence number of another stream, for one.
+    /// An argument is wrong, for example a sequence number of another stream.
     pub const INVALID_ARGUMENT: Self = Self::rejected("InvalidArgumentException");
     /// No such stream or shard.
     pub const NOT_FOUND: Self = Self::rejected("ResourceNotFoundException");
-    /// The stream is in another state than the call needs.
+    /// The stream is not in the state that the call needs.
     pub const IN_USE: Self = Self::rejected("ResourceInUseException");
     /// The service itself failed.
     pub const INTERNAL_FAILURE: Self = Self { code: "InternalFailure", status: StatusCode::INTERNAL_SERVER_ERROR };

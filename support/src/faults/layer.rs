@@ -1,4 +1,4 @@
-//! The middleware: every call passes here, is logged, and meets the rules in force.
+//! The middleware: it logs every call and applies the active rules.
 
 use axum::{
     extract::{Request, State},
@@ -14,15 +14,15 @@ use super::{
     partial,
     rule::{Action, Rule},
 };
-use crate::wire::{self, Answer, Asked};
+use crate::wire::{self, WireRequest, WireResponse};
 
 pub(crate) async fn layer(State(faults): State<Faults>, request: Request, next: Next) -> Response {
-    let _under_way = faults.enter();
+    let _in_flight = faults.enter();
     through(&faults, request, next).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn through(faults: &Faults, request: Request, next: Next) -> Result<Response, StatusCode> {
-    let mut asked = Asked::read(request).await?;
+    let mut asked = WireRequest::read(request).await?;
     let rules = faults.admit(Call::of(&asked));
     let entries = entries(&rules, &asked);
     for rule in &rules {
@@ -37,34 +37,34 @@ async fn through(faults: &Faults, request: Request, next: Next) -> Result<Respon
     Ok(response)
 }
 
-/// What a rule does to a call on its way in: its answer, if that is all the call gets.
-async fn before(rule: &Rule, asked: &mut Asked) -> Option<Response> {
+/// Applies a rule to an incoming call. Returns the response if the rule answers the call itself.
+async fn before(rule: &Rule, asked: &mut WireRequest) -> Option<Response> {
     match &rule.action {
         Action::Fail(error) => return Some(error.into_response()),
         Action::Delay(time) => tokio::time::sleep(*time).await,
         Action::Hold => rule.lifted().await,
         Action::Hang => std::future::pending().await,
         Action::FailEntries(places, error) => {
-            let mut question = asked.json();
-            if let Some(count) = partial::take_out(&mut question, places) {
-                // The server would not take a request without entries.
+            let mut request_json = asked.json();
+            if let Some(count) = partial::take_out(&mut request_json, places) {
+                // The server would reject a request without entries.
                 return Some(wire::answer(StatusCode::OK, partial::all_failed(count, *error).to_string()));
             }
-            asked.rewrite(&question);
+            asked.rewrite(&request_json);
         }
         Action::ApplyThenFail(_) | Action::Edit(_) => {}
     }
     None
 }
 
-/// How many entries a request has, if a rule wants to know.
-fn entries(rules: &[Rule], asked: &Asked) -> usize {
+/// How many entries a request has, if a rule needs the number.
+fn entries(rules: &[Rule], asked: &WireRequest) -> usize {
     let wants = rules.iter().any(|rule| matches!(rule.action, Action::FailEntries(..)));
     let records = if wants { asked.json()["Records"].take() } else { Value::Null };
     records.as_array().map_or(0, Vec::len)
 }
 
-/// What a rule does to an answer on its way out.
+/// Applies a rule to a response.
 async fn after(rule: &Rule, response: Response, entries: usize) -> Result<Response, StatusCode> {
     match &rule.action {
         Action::ApplyThenFail(error) => Ok(error.into_response()),
@@ -81,7 +81,7 @@ async fn edited(response: Response, change: impl FnOnce(&mut Value)) -> Result<R
     if !response.status().is_success() {
         return Ok(response);
     }
-    let mut answer = Answer::read(response).await?;
+    let mut answer = WireResponse::read(response).await?;
     let mut body = answer.json();
     change(&mut body);
     answer.rewrite(&body);

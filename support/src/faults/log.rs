@@ -1,4 +1,4 @@
-//! The calls that were made.
+//! The log of calls.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use tokio::time::Duration;
 use super::call::Call;
 use crate::op::Op;
 
-/// How many calls are kept, and how many bytes of requests. Past either the oldest are forgotten.
+/// How many calls the log keeps, and how many bytes of requests. Beyond either limit it drops the oldest.
 const MAX_CALLS: usize = 100_000;
 const MAX_BYTES: usize = 64 << 20;
 
@@ -16,7 +16,7 @@ const MAX_BYTES: usize = 64 << 20;
 pub(super) struct Log {
     calls: VecDeque<Call>,
     bytes: usize,
-    forgot: bool,
+    overflowed: bool,
 }
 
 impl Log {
@@ -25,19 +25,19 @@ impl Log {
         self.calls.push_back(call);
         while self.calls.len() > MAX_CALLS || self.bytes > MAX_BYTES {
             self.bytes -= self.calls.pop_front().map_or(self.bytes, |call| call.size());
-            self.forgot = true;
+            self.overflowed = true;
         }
     }
 
     /// # Panics
-    /// Calls were forgotten: a count of the rest would be a lie.
+    /// The log dropped calls: a count of the rest would be wrong.
     pub(super) fn of(&self, op: Op) -> impl Iterator<Item = &Call> {
-        assert!(!self.forgot, "more calls than the log holds: clear it once in a while");
+        assert!(!self.overflowed, "the log overflowed: clear it from time to time");
         self.calls.iter().filter(move |call| call.op() == op)
     }
 }
 
-/// The most calls that fall into any one second.
+/// The highest number of calls within any one second.
 pub(super) fn busiest_second<'a>(calls: impl Iterator<Item = &'a Call>) -> usize {
     let mut window = VecDeque::new();
     let mut most = 0;

@@ -1,4 +1,4 @@
-//! A fault: which calls it meets, and what it does to them.
+//! A rule: which calls it matches, and what it does to them.
 
 use std::{
     fmt,
@@ -15,9 +15,9 @@ use tokio::{sync::watch, time::Duration};
 use super::{AwsError, Call, Faults};
 use crate::op::Op;
 
-/// The calls that a fault will meet: every one of its operation, until it is narrowed.
+/// The calls that a rule will match: every call of its operation, until it is narrowed.
 #[derive(Debug)]
-#[must_use = "a scope does nothing until it is told what happens in it"]
+#[must_use = "a scope does nothing until it gets an action"]
 pub struct Scope {
     faults: Faults,
     op: Op,
@@ -26,19 +26,20 @@ pub struct Scope {
     window: Window,
 }
 
-#[expect(clippy::must_use_candidate, reason = "a rule is in force whether or not its handle is kept")]
+#[expect(clippy::must_use_candidate, reason = "a rule is active whether or not its handle is kept")]
 impl Scope {
     pub(super) fn new(faults: Faults, op: Op) -> Self {
         Self { faults, op, shard: None, text: None, window: Window::Every }
     }
 
-    /// Only calls on this shard, or on its lease. `PutRecord`, `PutRecords` and `ListShards` name none, so they are not met.
+    /// Only calls on this shard, or on its lease. `PutRecord`, `PutRecords` and `ListShards` name no shard: never
+    /// matched.
     pub fn shard(mut self, id: impl Into<String>) -> Self {
         self.shard = Some(id.into());
         self
     }
 
-    /// Only calls whose body holds this text.
+    /// Only calls whose body contains this text.
     pub fn saying(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());
         self
@@ -50,49 +51,49 @@ impl Scope {
         self
     }
 
-    /// Only the `k`-th call from now on; the next one is the first.
+    /// Only the `k`-th call from now on. The next call is the first.
     pub fn nth(mut self, k: usize) -> Self {
         self.window = Window::Nth(k);
         self
     }
 
-    /// Only some calls: so many of a thousand, which ones depends on `seed` alone.
+    /// Only some calls: `of_a_thousand` out of 1,000 on average. Only `seed` decides which ones.
     pub fn some(mut self, of_a_thousand: u64, seed: u64) -> Self {
         self.window = Window::Some { of_a_thousand, seed };
         self
     }
 
-    /// The call is answered with `error` and does nothing.
+    /// The call fails with `error` and has no effect.
     pub fn fail(self, error: AwsError) -> Rule {
         self.install(Action::Fail(error))
     }
 
-    /// The call does its work, and its answer is replaced by `error`.
+    /// The call takes effect, but its response is `error`.
     pub fn apply_then_fail(self, error: AwsError) -> Rule {
         self.install(Action::ApplyThenFail(error))
     }
 
-    /// The call waits for this long, then goes on.
+    /// The call waits for this long, then continues.
     pub fn delay(self, time: Duration) -> Rule {
         self.install(Action::Delay(time))
     }
 
-    /// The call waits until the rule is lifted, then goes on.
+    /// The call waits until the rule is lifted, then continues.
     pub fn hold(self) -> Rule {
         self.install(Action::Hold)
     }
 
-    /// The call is never answered and does nothing. Lifting the rule spares only later calls.
+    /// The call is never answered and has no effect. Lifting the rule spares only later calls.
     pub fn hang(self) -> Rule {
         self.install(Action::Hang)
     }
 
-    /// The answer of the call, if it succeeds, is changed.
+    /// If the call succeeds, `change` edits its response.
     pub fn edit(self, change: impl Fn(&mut Value) + Send + Sync + 'static) -> Rule {
         self.install(Action::Edit(Arc::new(change)))
     }
 
-    /// The entries of a `PutRecords` at these places fail with `error`. The others are put, if there are any.
+    /// The entries of a `PutRecords` at these places fail with `error`. The other entries are put, if there are any.
     pub fn fail_entries(self, places: impl IntoIterator<Item = usize>, error: AwsError) -> Rule {
         let mut places: Vec<usize> = places.into_iter().collect();
         places.sort_unstable();
@@ -103,27 +104,27 @@ impl Scope {
     fn install(self, action: Action) -> Rule {
         let (lifted, _) = watch::channel(false);
         let Self { faults, op, shard, text, window } = self;
-        let state = State { op, shard, text, window, met: AtomicUsize::new(0), lifted };
+        let state = RuleState { op, shard, text, window, met: AtomicUsize::new(0), lifted };
         let rule = Rule { state: Arc::new(state), action };
         faults.install(rule.clone());
         rule
     }
 }
 
-/// A fault in force. Dropping this handle leaves it in force.
+/// An active rule. Dropping this handle leaves the rule active.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    state: Arc<State>,
+    state: Arc<RuleState>,
     pub(super) action: Action,
 }
 
 impl Rule {
-    /// Ends it: later calls are spared, calls that it holds go on.
+    /// Ends the rule: it spares later calls, and calls that it holds continue.
     pub fn lift(&self) {
         self.state.lifted.send_replace(true);
     }
 
-    /// How many calls it has acted on.
+    /// How many calls the rule acted on.
     #[must_use]
     pub fn hits(&self) -> usize {
         self.state.window.hits(self.state.met.load(Ordering::Relaxed))
@@ -133,7 +134,7 @@ impl Rule {
         *self.state.lifted.borrow()
     }
 
-    /// Counts a call, and tells whether it is to be acted on.
+    /// Counts a call, and returns whether the rule acts on it.
     pub(super) fn meets(&self, call: &Call) -> bool {
         let state = &*self.state;
         let ours = call.op() == state.op
@@ -150,17 +151,17 @@ impl Rule {
 }
 
 #[derive(Debug)]
-struct State {
+struct RuleState {
     op: Op,
     shard: Option<String>,
     text: Option<String>,
     window: Window,
-    /// Calls counted so far, in and out of the window.
+    /// Matching calls so far, inside and outside of the window.
     met: AtomicUsize,
     lifted: watch::Sender<bool>,
 }
 
-/// Which of the counted calls are acted on.
+/// Which of the counted calls the rule acts on.
 #[derive(Clone, Copy, Debug)]
 enum Window {
     Every,
@@ -170,7 +171,7 @@ enum Window {
 }
 
 impl Window {
-    /// Whether the `k`-th call is in it.
+    /// Whether the window contains the `k`-th call.
     fn contains(self, k: usize) -> bool {
         match self {
             Self::Every => true,
@@ -184,7 +185,7 @@ impl Window {
         }
     }
 
-    /// How many of `met` calls were in it.
+    /// How many of the first `met` calls the window contains.
     fn hits(self, met: usize) -> usize {
         match self {
             Self::Every => met,
@@ -195,7 +196,7 @@ impl Window {
     }
 }
 
-/// What happens to a call.
+/// What a rule does to a call.
 #[derive(Clone)]
 pub(super) enum Action {
     Fail(AwsError),

@@ -1,6 +1,6 @@
-//! The same faults on the client's side: an HTTP client for the SDK whose requests pass the layer before they leave.
+//! The same faults on the client side: an HTTP client for the SDK whose requests pass through the fault layer first.
 //!
-//! A request that left goes on by itself, as on a real line: a caller that gives up does not call it back.
+//! Each request runs in a separate task, as on a real network: a caller that gives up does not recall its request.
 
 use aws_smithy_http_client::Builder;
 use aws_smithy_runtime_api::client::{
@@ -26,54 +26,54 @@ use super::{Faults, layer};
 use crate::wire::BODY_LIMIT;
 
 impl Faults {
-    /// An HTTP client without TLS whose requests meet these faults. Clients that share it share faults and log.
+    /// An HTTP client without TLS that applies these faults. SDK clients that share it share faults and log.
     #[must_use]
     pub fn http_client(&self) -> SharedHttpClient {
-        SharedHttpClient::new(Line { faults: self.clone(), client: Builder::new().build_http() })
+        SharedHttpClient::new(FaultyClient { faults: self.clone(), client: Builder::new().build_http() })
     }
 }
 
 #[derive(Clone, Debug)]
-struct Line {
+struct FaultyClient {
     faults: Faults,
     client: SharedHttpClient,
 }
 
-impl HttpClient for Line {
+impl HttpClient for FaultyClient {
     fn http_connector(&self, settings: &HttpConnectorSettings, parts: &RuntimeComponents) -> SharedHttpConnector {
         let out = self.client.http_connector(settings, parts);
-        SharedHttpConnector::new(Faulty { faults: self.faults.clone(), out })
+        SharedHttpConnector::new(FaultyConnector { faults: self.faults.clone(), out })
     }
 }
 
 #[derive(Clone, Debug)]
-struct Faulty {
+struct FaultyConnector {
     faults: Faults,
     out: SharedHttpConnector,
 }
 
-impl HttpConnector for Faulty {
+impl HttpConnector for FaultyConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let sent = tokio::spawn(self.clone().send(request));
         HttpConnectorFuture::new(async { sent.await.map_err(other)? })
     }
 }
 
-impl Faulty {
+impl FaultyConnector {
     async fn send(self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
         let request = request.try_into_http1x().map_err(other)?.map(Body::new);
         let out = self.out;
-        let line = Router::new()
+        let layered = Router::new()
             .fallback(|request: Request| async move { pass(&out, request).await.unwrap_or_else(broken) })
             .layer(from_fn_with_state(self.faults, layer));
-        let response = line.oneshot(request).await.unwrap_or_else(|never| match never {});
+        let response = layered.oneshot(request).await.unwrap_or_else(|never| match never {});
         let (head, body) = response.into_parts();
         let body = to_bytes(body, usize::MAX).await.map_err(other)?;
         HttpResponse::try_from(Response::from_parts(head, SdkBody::from(body))).map_err(other)
     }
 }
 
-/// Sends a request to where it is meant to go.
+/// Sends a request to its destination.
 async fn pass(out: &SharedHttpConnector, request: Request) -> Result<Response, ConnectorError> {
     let (head, body) = request.into_parts();
     let body = to_bytes(body, BODY_LIMIT).await.map_err(other)?;
@@ -82,7 +82,7 @@ async fn pass(out: &SharedHttpConnector, request: Request) -> Result<Response, C
     Ok(response.try_into_http1x().map_err(other)?.map(Body::new))
 }
 
-/// A line that is broken is told as a gateway tells it.
+/// Reports a broken connection as a gateway would.
 #[expect(clippy::needless_pass_by_value, reason = "it is what maps an error")]
 fn broken(error: ConnectorError) -> Response {
     (StatusCode::BAD_GATEWAY, error.to_string()).into_response()

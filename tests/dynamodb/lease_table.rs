@@ -1,4 +1,4 @@
-//! A table of one's own, stores on it, and short words for rows.
+//! A table per test, stores on it, and short constructors for rows.
 
 use std::collections::HashMap;
 
@@ -17,23 +17,23 @@ use tokio::time::Duration;
 
 pub(crate) type Item = HashMap<String, AttributeValue>;
 
-/// What most tests are about.
+/// The row that most tests use.
 pub(crate) const CONSUMER: &str = "default";
 pub(crate) const STREAM: &str = "orders";
 pub(crate) const SHARD: &str = "shardId-000000000002";
 pub(crate) const PATH: &str = "default/orders/shardId-000000000002";
 
-/// A table that may be there, on a server.
+/// A table on a server. It may not exist yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct LeaseTable {
     pub(crate) server: DynamoDb,
-    pub(crate) table: String,
+    pub(crate) name: String,
 }
 
-impl Ground {
-    /// A table that is not there yet.
+impl LeaseTable {
+    /// A table that does not exist yet.
     pub(crate) fn bare() -> Self {
-        Self { server: DynamoDb::from_env(), table: unique("leases") }
+        Self { server: DynamoDb::from_env(), name: unique("leases") }
     }
 
     /// An empty table.
@@ -41,31 +41,32 @@ impl Ground {
         Self::bare().with_table().await
     }
 
-    /// An empty table in this process, whatever the environment names: for tests that count calls in time, which are about
-    /// the client and want a server that is fast.
+    /// An empty table in this process, whatever the environment says. For tests that count calls per time: they test
+    /// the client and need a fast server.
     pub(crate) async fn embedded() -> Self {
-        Self { server: DynamoDb::start(), table: unique("leases") }.with_table().await
+        Self { server: DynamoDb::start(), name: unique("leases") }.with_table().await
     }
 
     async fn with_table(self) -> Self {
-        self.server.create_table(&self.table, "leaseKey").await;
+        self.server.create_table(&self.name, "leaseKey").await;
         self
     }
 
-    /// A store on the table, through a line of its own.
+    /// A store on the table, with a separate client.
     pub(crate) fn store(&self) -> DynamoDbLeaseStore {
         self.through(&Faults::default())
     }
 
-    /// A store whose calls meet these faults, and are repeated by the SDK.
+    /// A store with these faults. The SDK retries its calls.
     pub(crate) fn through(&self, faults: &Faults) -> DynamoDbLeaseStore {
         let retries = RetryConfig::standard().with_max_attempts(8).with_initial_backoff(Duration::from_millis(1));
-        // The SDK's own budget of retries is one for the process, and a test makes more trouble than a service.
+        // By default the SDK shares one retry budget in the process, and a test injects more errors than a service
+        // returns.
         let budget = RetryPartition::custom("tests").token_bucket(TokenBucket::unlimited()).build();
         self.on(self.config(faults).retry_config(retries).retry_partition(budget))
     }
 
-    /// A store whose calls meet these faults as they are.
+    /// A store with these faults. The SDK does not retry.
     pub(crate) fn once_through(&self, faults: &Faults) -> DynamoDbLeaseStore {
         self.on(self.config(faults).retry_config(RetryConfig::disabled()))
     }
@@ -76,17 +77,17 @@ impl Ground {
     }
 
     fn on(&self, config: Builder) -> DynamoDbLeaseStore {
-        DynamoDbLeaseStore::from_client(self.table.as_str(), Client::from_conf(config.build())).unwrap()
+        DynamoDbLeaseStore::from_client(self.name.as_str(), Client::from_conf(config.build())).unwrap()
     }
 
     pub(crate) async fn item(&self, key: &str) -> Item {
-        self.server.item(&self.table, "leaseKey", key).await
+        self.server.item(&self.name, "leaseKey", key).await
     }
 
     pub(crate) async fn put<const N: usize>(&self, key: &str, attributes: [(&str, AttributeValue); N]) {
         let mut item: Item = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         item.insert("leaseKey".to_owned(), s(key));
-        self.server.put(&self.table, item).await;
+        self.server.put(&self.name, item).await;
     }
 }
 
@@ -116,7 +117,7 @@ pub(crate) fn taking(owner: &str, seen: Option<Seen>) -> Take {
     Take { key: key(), owner: owner.into(), seen, parents, stream_created, forget_checkpoint: false }
 }
 
-/// Takes the row, whatever its state.
+/// Takes the lease, whatever its state.
 pub(crate) async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> Held {
     let seen = row(store).await.as_ref().map(Lease::seen);
     match store.take(&taking(owner, seen)).await.unwrap() {
@@ -129,13 +130,13 @@ pub(crate) fn held(owner: &str, epoch: u64) -> Held {
     Held { key: key(), owner: owner.into(), epoch }
 }
 
-/// The row of these tests, as the store reads it.
+/// The row of [`key`], as the store reads it.
 pub(crate) async fn row(store: &DynamoDbLeaseStore) -> Option<Lease> {
     let rows = store.leases(CONSUMER, STREAM).await.unwrap();
     rows.into_iter().find(|row| row.key == key())
 }
 
-/// The same, where there has to be one.
+/// The same, if the row must exist.
 pub(crate) async fn lease(store: &DynamoDbLeaseStore) -> Lease {
     row(store).await.unwrap()
 }
@@ -144,7 +145,7 @@ pub(crate) fn after(number: &str) -> Checkpoint {
     Checkpoint::After(number.into())
 }
 
-/// The names of the attributes, in order.
+/// The attribute names, sorted.
 pub(crate) fn names(item: &Item) -> Vec<&str> {
     let mut names: Vec<_> = item.keys().map(String::as_str).collect();
     names.sort_unstable();

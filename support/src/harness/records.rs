@@ -1,17 +1,17 @@
-//! Putting records, and reading what lies in a shard.
+//! Puts records, and reads the records of a shard.
 
 use aws_sdk_kinesis::{
     primitives::Blob,
     types::{PutRecordsRequestEntry, ShardIteratorType},
 };
 
-use super::{Ground, streams::must};
+use super::{Harness, streams::must};
 
-/// How many records go into one `PutRecords`: the service takes 500 and, in its most modest version, 5 MiB.
+/// How much goes into one `PutRecords`: the service takes 500 records and, in its most modest version, 5 MiB.
 const BATCH_RECORDS: usize = 500;
 const BATCH_BYTES: usize = 4 << 20;
 
-/// A record as it lies in its shard.
+/// A record as its shard stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Its partition key.
@@ -22,8 +22,8 @@ pub struct Stored {
     pub sequence_number: String,
 }
 
-impl Ground {
-    /// Puts one record, and tells its shard and its sequence number.
+impl Harness {
+    /// Puts one record, and returns its shard and its sequence number.
     ///
     /// # Panics
     /// The service refuses.
@@ -33,13 +33,13 @@ impl Ground {
         (put.shard_id, put.sequence_number)
     }
 
-    /// Puts one record into this shard, whatever its key, and tells its sequence number.
+    /// Puts one record into this shard, whatever its key, and returns its sequence number.
     ///
     /// # Panics
     /// There is no such shard, or it is closed, or the service refuses.
     pub async fn put_to_shard(&self, stream: &str, shard: &str, key: &str, data: impl Into<Vec<u8>>) -> String {
         let shards = self.shards(stream).await;
-        let target = shards.iter().find(|listed| listed.id == shard).expect("a shard to put to is listed");
+        let target = shards.iter().find(|listed| listed.id == shard).expect("the target shard is listed");
         let record = self.client.put_record().stream_name(stream).partition_key(key).data(Blob::new(data));
         let record = record.explicit_hash_key(target.hash_keys.0.to_string());
         let put = must("put into", stream, record.send().await);
@@ -47,7 +47,7 @@ impl Ground {
         put.sequence_number
     }
 
-    /// Puts many records, of key and payload each, in their order.
+    /// Puts many records, each given as key and payload, in order.
     ///
     /// # Panics
     /// The service refuses one of them.
@@ -80,7 +80,7 @@ impl Ground {
         }
     }
 
-    /// What lies in a shard: every record from its horizon to its tip, or to its end.
+    /// Reads a shard: every record from its horizon to its tip, or to its end.
     ///
     /// # Panics
     /// The service refuses.

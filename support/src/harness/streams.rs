@@ -1,4 +1,4 @@
-//! Making, resharding and deleting streams.
+//! Creates, reshards and deletes streams.
 
 use std::error::Error;
 
@@ -7,15 +7,15 @@ use aws_sdk_kinesis::{
 };
 use tokio::time::{Duration, Instant, sleep};
 
-use super::Ground;
+use super::Harness;
 use crate::shard::Shard;
 
-/// How long a stream may take to become what it was asked to be, and how often to look.
+/// How long a stream may take to reach the requested state, and how often to poll it.
 const PATIENCE: Duration = Duration::from_secs(30);
-const GLANCE: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
-impl Ground {
-    /// Makes a stream of this many shards, and waits until it is active.
+impl Harness {
+    /// Creates a stream with this many shards, and waits until it is active.
     ///
     /// # Panics
     /// The service refuses, or takes longer than 30 s.
@@ -50,13 +50,14 @@ impl Ground {
         }
     }
 
-    /// Splits a shard in the middle, waits until the stream is active again, and names the children, lower half first.
+    /// Splits a shard in the middle, waits until the stream is active again, and returns the children, lower half
+    /// first.
     ///
     /// # Panics
     /// There is no such shard, or the service refuses, or takes longer than 30 s.
     pub async fn split(&self, stream: &str, shard: &str) -> [String; 2] {
         let shards = self.shards(stream).await;
-        let parent = shards.iter().find(|listed| listed.id == shard).expect("a shard to split is listed");
+        let parent = shards.iter().find(|listed| listed.id == shard).expect("the shard to split is listed");
         let middle = parent.middle().to_string();
         let split = self.client.split_shard().stream_name(stream).shard_to_split(shard).new_starting_hash_key(middle);
         must("split", stream, split.send().await);
@@ -66,7 +67,7 @@ impl Ground {
         ids.try_into().expect("a split makes two shards")
     }
 
-    /// Merges two neighbouring shards, waits until the stream is active again, and names the child.
+    /// Merges two adjacent shards, waits until the stream is active again, and returns the child.
     ///
     /// # Panics
     /// The service refuses, or takes longer than 30 s.
@@ -77,7 +78,7 @@ impl Ground {
         children.pop().expect("a merge makes a shard").id
     }
 
-    /// The shards that were made from this one, once the stream is active.
+    /// The child shards of this shard, once the stream is active.
     async fn children(&self, stream: &str, parent: &str) -> Vec<Shard> {
         self.wait_for(stream, Some(StreamStatus::Active)).await;
         let mut shards = self.shards(stream).await;
@@ -85,12 +86,12 @@ impl Ground {
         shards
     }
 
-    /// Waits until the stream has this state; none is that there is no such stream.
+    /// Waits until the stream has this status. `None` means that the stream does not exist.
     async fn wait_for(&self, stream: &str, wanted: Option<StreamStatus>) {
         let end = Instant::now() + PATIENCE;
         while self.status(stream).await != wanted {
             assert!(Instant::now() < end, "{stream} has not become {wanted:?} in {PATIENCE:?}");
-            sleep(GLANCE).await;
+            sleep(POLL_EVERY).await;
         }
     }
 
@@ -105,7 +106,7 @@ impl Ground {
     }
 }
 
-/// The answer of a call, which must have gone well.
+/// Unwraps the result of a call. A failed call fails the test.
 #[track_caller]
 pub(super) fn must<T, E: Error>(call: &str, stream: &str, answer: Result<T, E>) -> T {
     answer.unwrap_or_else(|error| panic!("cannot {call} {stream}: {}", DisplayErrorContext(error)))

@@ -1,13 +1,13 @@
-//! Answers of the emulator, set right.
+//! Corrects responses of the emulator.
 
 use ferrokinesis::{shard_iterator::decode_shard_iterator, store::Store, types::Shard};
 use serde_json::{Value, json};
 
 use super::memory::{Memory, Millis};
 
-/// `PutRecord`, `PutRecords`: when the records arrived is remembered. Entries that failed have no number.
-pub(super) fn remember(memory: &mut Memory, question: &Value, answer: &Value, now: Millis) {
-    let stream = question["StreamName"].as_str().unwrap_or_default();
+/// `PutRecord`, `PutRecords`: remembers when the records arrived. Failed entries have no sequence number.
+pub(super) fn remember(memory: &mut Memory, request_json: &Value, answer: &Value, now: Millis) {
+    let stream = request_json["StreamName"].as_str().unwrap_or_default();
     let entries = answer["Records"].as_array().map_or(std::slice::from_ref(answer), Vec::as_slice);
     for entry in entries {
         if let (Some(shard), Some(number)) = (entry["ShardId"].as_str(), entry["SequenceNumber"].as_str()) {
@@ -16,9 +16,9 @@ pub(super) fn remember(memory: &mut Memory, question: &Value, answer: &Value, no
     }
 }
 
-/// `GetRecords`: arrivals in milliseconds, and how far the page is behind the tip.
-pub(super) fn date(memory: &Memory, question: &Value, answer: &mut Value, now: Millis) {
-    let iterator = question["ShardIterator"].as_str().unwrap_or_default();
+/// `GetRecords`: sets arrival times in milliseconds, and how far the page is behind the tip.
+pub(super) fn date(memory: &Memory, request_json: &Value, answer: &mut Value, now: Millis) {
+    let iterator = request_json["ShardIterator"].as_str().unwrap_or_default();
     let Ok((_, stream, shard, _)) = decode_shard_iterator(iterator) else { return };
     let mut last = None;
     for record in answer["Records"].as_array_mut().into_iter().flatten() {
@@ -35,9 +35,9 @@ pub(super) fn date(memory: &Memory, question: &Value, answer: &mut Value, now: M
     }
 }
 
-/// `GetRecords`: the end of a shard names its children.
-pub(super) async fn name_children(store: &Store, question: &Value, answer: &mut Value) {
-    let iterator = question["ShardIterator"].as_str().unwrap_or_default();
+/// `GetRecords`: adds the children of the shard at its end.
+pub(super) async fn name_children(store: &Store, request_json: &Value, answer: &mut Value) {
+    let iterator = request_json["ShardIterator"].as_str().unwrap_or_default();
     let Ok((_, stream, shard, _)) = decode_shard_iterator(iterator) else { return };
     if answer["NextShardIterator"].is_null()
         && let Ok(stream) = store.get_stream(&stream).await
@@ -48,21 +48,21 @@ pub(super) async fn name_children(store: &Store, question: &Value, answer: &mut 
     }
 }
 
-/// `ListShards`: a token that knows its stream, and no closed shards where only open ones were asked for.
-pub(super) fn relist(question: &Value, answer: &mut Value) {
+/// `ListShards`: puts the stream into the token, and removes closed shards if the caller asked for open ones only.
+pub(super) fn relist(request_json: &Value, answer: &mut Value) {
     if let Some(last) = answer["NextToken"].as_str() {
-        answer["NextToken"] = format!("{}:{last}", question["StreamName"].as_str().unwrap_or_default()).into();
+        answer["NextToken"] = format!("{}:{last}", request_json["StreamName"].as_str().unwrap_or_default()).into();
     }
-    if question["ShardFilter"]["Type"] == "AT_LATEST"
+    if request_json["ShardFilter"]["Type"] == "AT_LATEST"
         && let Some(shards) = answer["Shards"].as_array_mut()
     {
         shards.retain(|shard| shard["SequenceNumberRange"]["EndingSequenceNumber"].is_null());
     }
 }
 
-/// `DescribeStreamSummary`: when the stream was made, so that two of one name differ.
-pub(super) fn date_stream(memory: &Memory, question: &Value, answer: &mut Value) {
-    if let Some(at) = question["StreamName"].as_str().and_then(|stream| memory.created(stream)) {
+/// `DescribeStreamSummary`: sets the creation time, so that two streams of the same name differ.
+pub(super) fn date_stream(memory: &Memory, request_json: &Value, answer: &mut Value) {
+    if let Some(at) = request_json["StreamName"].as_str().and_then(|stream| memory.created(stream)) {
         answer["StreamDescriptionSummary"]["StreamCreationTimestamp"] = seconds(at);
     }
 }
@@ -82,7 +82,7 @@ fn child(shard: &Shard) -> Value {
     })
 }
 
-/// The wire has seconds, with a fraction.
+/// The wire format has seconds with a fraction.
 fn seconds(at: Millis) -> Value {
     std::time::Duration::from_millis(at).as_secs_f64().into()
 }

@@ -1,4 +1,4 @@
-//! One thread, a Kinesis in it, and a client of either kind.
+//! One thread with a Kinesis in it, and both clients.
 
 use aws_sdk_kinesis::{
     Client,
@@ -14,20 +14,20 @@ use tokio::{
 
 pub(crate) const STREAM: &str = "bench";
 
-/// Longer than any read waits that nothing paces.
+/// Longer than any wait of an unpaced read.
 const A_MOMENT: Duration = Duration::from_millis(10);
 
-/// See the module.
+/// One thread with a Kinesis in it, and both clients.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Setup {
     runtime: Runtime,
     pub(crate) kinesis: InProcess,
-    /// Its retries are off, as those of the library are for reads.
+    /// Its retries are off, as in the library's reads.
     pub(crate) client: Client,
     pub(crate) broker: ConnectedKinesisBroker,
 }
 
-impl Ground {
+impl Setup {
     pub(crate) fn new(kinesis: InProcess) -> Self {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let keys = Credentials::new("test", "test", None, None, "bench");
@@ -40,7 +40,8 @@ impl Ground {
             .build();
         let once = Config::from(&config).to_builder().retry_config(RetryConfig::disabled()).build();
         let client = Client::from_conf(once);
-        let broker = runtime.block_on(KinesisBroker::from_config(config).connect()).expect("a complete configuration");
+        let broker =
+            runtime.block_on(KinesisBroker::from_config(config).connect()).expect("the configuration is complete");
         Self { runtime, kinesis, client, broker }
     }
 
@@ -48,20 +49,20 @@ impl Ground {
         self.runtime.block_on(work)
     }
 
-    /// A subscription from the beginning, whose reads ask for what a page holds.
+    /// A subscription from the horizon, whose reads ask for a full page.
     pub(crate) fn subscribe(&self, stream: KinesisStream) -> Subscription {
-        let limit = u32::try_from(self.kinesis.records_per_page()).expect("a page of the service");
+        let limit = u32::try_from(self.kinesis.records_per_page()).expect("a page size that the service allows");
         let stream = stream.start_at(KinesisPosition::horizon()).read_limit(limit);
-        self.run(self.broker.subscribe(stream)).expect("a stream that is there")
+        self.run(self.broker.subscribe(stream)).expect("the stream exists")
     }
 }
 
-/// The stream, read as often as anybody wants.
+/// The stream, with unpaced reads.
 pub(crate) fn unpaced() -> KinesisStream {
     KinesisStream::new(STREAM).reads_per_second(u32::MAX)
 }
 
-/// Waits until everybody else waits, too: each shard has read its page ahead.
+/// Waits until every other task waits: then each shard has read a page ahead.
 pub(crate) async fn rest() {
     sleep(A_MOMENT).await;
 }

@@ -1,7 +1,7 @@
-//! A Kinesis to test against, wherever it runs, and the plain helpers that tests need.
+//! A Kinesis to test against, wherever it runs, and the helpers that tests need.
 //!
-//! The helpers do what they say or panic, naming the call: a ground that gives way is a failed test. They speak HTTP
-//! under time limits, so they belong in a runtime whose clock is not paused.
+//! A helper that fails panics and names the call, so a failing harness fails the test. The helpers use HTTP with time
+//! limits: call them in a runtime whose clock is not paused.
 
 use std::{
     env,
@@ -21,20 +21,20 @@ mod streams;
 
 pub use self::records::Stored;
 
-/// Names the server that [`Ground::from_env`] takes instead of an emulator.
+/// The environment variable that names a server for [`Harness::from_env`] to use instead of an emulator.
 pub const ENDPOINT_VARIABLE: &str = "KINESIS_STREAM_ENDPOINT";
 
-/// A Kinesis to test against. Clones are the same one.
+/// A Kinesis to test against. Clones share one server.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct Harness {
     endpoint: String,
     client: Client,
-    /// Runs as long as any clone; none where the server is somebody else's.
+    /// Runs as long as any clone. `None` if the server is external.
     _server: Option<Arc<Server>>,
 }
 
-impl Ground {
-    /// The server that `KINESIS_STREAM_ENDPOINT` names, which other tests share, or else an emulator of one's own.
+impl Harness {
+    /// The server that `KINESIS_STREAM_ENDPOINT` names, which other tests may share, or else a new emulator.
     ///
     /// # Panics
     /// The emulator does not start.
@@ -42,7 +42,7 @@ impl Ground {
     pub fn from_env() -> Self {
         match env::var(ENDPOINT_VARIABLE) {
             Ok(endpoint) => Self::at(endpoint),
-            Err(_) => Emulator::start().into_ground(),
+            Err(_) => Emulator::start().into_harness(),
         }
     }
 
@@ -53,7 +53,7 @@ impl Ground {
         Self { client: client(&endpoint), endpoint, _server: None }
     }
 
-    /// A server that runs as long as this ground or a clone of it.
+    /// A server that runs as long as this harness or any clone of it.
     pub(crate) fn on(server: Server) -> Self {
         let endpoint = server.endpoint();
         Self { client: client(&endpoint), endpoint, _server: Some(Arc::new(server)) }
@@ -72,10 +72,10 @@ impl Ground {
     }
 }
 
-/// A name that begins with `name` and that no other test on a shared server has.
+/// A name that begins with `name` and is unique among the tests on a shared server.
 #[must_use]
 pub fn unique(name: &str) -> String {
-    // Each `RandomState` has keys of its own, and the process began with random ones.
+    // Each `RandomState` has different keys, and the first keys of the process are random.
     format!("{name}-{:016x}", RandomState::new().hash_one(name))
 }
 

@@ -1,12 +1,12 @@
-//! What the helpers promise, on the emulator or on the server that the environment names.
+//! The helpers of the harness, on the emulator or on the server that the environment names.
 
 use std::collections::BTreeSet;
 
-use kinesis_stream_support::{Ground, Stored, unique};
+use kinesis_stream_support::{Harness, Stored, unique};
 
 #[tokio::test]
-async fn a_record_is_found_in_the_shard_that_put_names() {
-    let kinesis = Ground::from_env();
+async fn put_returns_the_shard_and_sequence_number_of_the_record() {
+    let kinesis = Harness::from_env();
     let stream = &unique("put");
     kinesis.create_stream(stream, 2).await;
     let (shard, sequence_number) = kinesis.put(stream, "key", "data").await;
@@ -15,8 +15,8 @@ async fn a_record_is_found_in_the_shard_that_put_names() {
 }
 
 #[tokio::test]
-async fn a_record_goes_into_the_shard_that_it_is_sent_to() {
-    let kinesis = Ground::from_env();
+async fn put_to_shard_puts_a_record_into_the_given_shard() {
+    let kinesis = Harness::from_env();
     let stream = &unique("put-to-shard");
     kinesis.create_stream(stream, 3).await;
     for shard in kinesis.shards(stream).await {
@@ -27,8 +27,8 @@ async fn a_record_goes_into_the_shard_that_it_is_sent_to() {
 }
 
 #[tokio::test]
-async fn many_records_keep_their_order() {
-    let kinesis = Ground::from_env();
+async fn put_all_keeps_the_order_of_the_records() {
+    let kinesis = Harness::from_env();
     let stream = &unique("put-all");
     kinesis.create_stream(stream, 1).await;
     let numbered = (0..1200).map(|i| i.to_string());
@@ -39,8 +39,8 @@ async fn many_records_keep_their_order() {
 }
 
 #[tokio::test]
-async fn a_split_closes_the_parent_and_a_merge_brings_the_children_together() {
-    let kinesis = Ground::from_env();
+async fn a_split_closes_the_parent_and_a_merge_joins_the_children() {
+    let kinesis = Harness::from_env();
     let stream = &unique("reshard");
     kinesis.create_stream(stream, 1).await;
     let parent = kinesis.shards(stream).await.remove(0);
@@ -57,7 +57,7 @@ async fn a_split_closes_the_parent_and_a_merge_brings_the_children_together() {
 
 #[tokio::test]
 async fn a_deleted_stream_is_gone_and_its_name_is_free() {
-    let kinesis = Ground::from_env();
+    let kinesis = Harness::from_env();
     let stream = &unique("delete");
     kinesis.create_stream(stream, 1).await;
     kinesis.delete_stream(stream).await;
