@@ -25,6 +25,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
+use tracing::Instrument;
 
 use crate::{
     coordination::due_queue::DueQueue,
@@ -53,6 +54,8 @@ pub(crate) struct LeaseRenewer {
 
 /// Starts the renewer. It ends the subscription once `coordinator` has ended and every lease is released.
 pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coordinator: JoinHandle<()>) {
+    let (stream, consumer) = (&context.stream, &context.consumer);
+    let span = tracing::info_span!("renewer", %stream, %consumer);
     let renewer = LeaseRenewer {
         context,
         shards,
@@ -60,7 +63,7 @@ pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coor
         due: DueQueue::default(),
         report: CloseReport::default(),
     };
-    tokio::spawn(renewer.run(coordinator));
+    tokio::spawn(renewer.run(coordinator).instrument(span));
 }
 
 impl LeaseRenewer {
@@ -168,7 +171,7 @@ impl LeaseRenewer {
             Err(error) => {
                 if shard.failed(&op, &error, Instant::now()) {
                     tracing::warn!(
-                        stream = %self.context.stream, shard = %shard.id, epoch = op.held.epoch, %error,
+                        shard = %shard.id, epoch = op.held.epoch, %error,
                         "the lease store failed while {}", op.store_op.doing()
                     );
                     shard.report_store(op.store_op.doing(), error);
@@ -183,7 +186,7 @@ impl LeaseRenewer {
             return;
         }
         if op.store_op.ends_shard() {
-            tracing::info!(stream = %self.context.stream, shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
+            tracing::info!(shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
             self.context.agenda.notify_one();
         }
         if op.store_op == StoreOp::Release {

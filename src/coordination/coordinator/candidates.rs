@@ -111,7 +111,8 @@ impl Coordinator {
             *said = true;
             let most = self.context.settings.max_leases;
             tracing::warn!(
-                stream = %self.context.stream, unowned, max_leases = most,
+                unowned,
+                max_leases = most,
                 "no instance reads these shards: this one is at its max_leases, and no other one takes them"
             );
         }

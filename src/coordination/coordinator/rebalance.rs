@@ -40,8 +40,10 @@ impl Coordinator {
             };
             let Some(shard) = self.shards.get(&row.key.shard) else { continue };
             if shard.hand_over(row.epoch, until) {
-                let (stream, shard_id, epoch) = (&self.context.stream, &row.key.shard, row.epoch);
-                tracing::info!(%stream, shard = %shard_id, epoch, %requester, "handing the shard over to the instance that requested it");
+                let (shard_id, epoch) = (&row.key.shard, row.epoch);
+                tracing::info!(
+                    shard = %shard_id, epoch, %requester, "handing the shard over to the instance that requested it"
+                );
             }
         }
     }
@@ -64,11 +66,13 @@ impl Coordinator {
             let shard_id = &row.key.shard;
             match context.answer(context.store.ask(&row.key, row.seen(), &context.owner)).await {
                 Ok(Write::Applied(())) => {
-                    tracing::info!(stream = %context.stream, shard = %shard_id, owner = row.owner.as_deref(), "requested the shard");
+                    tracing::info!(shard = %shard_id, owner = row.owner.as_deref(), "requested the shard");
                 }
                 // The next pass requests it again if the fleet is still uneven.
-                Ok(Write::Refused(_)) => tracing::debug!(stream = %context.stream, shard = %shard_id, "the row changed, so the shard was not requested"),
-                Err(error) => tracing::debug!(stream = %context.stream, shard = %shard_id, %error, "the request for the shard failed"),
+                Ok(Write::Refused(_)) => {
+                    tracing::debug!(shard = %shard_id, "the row changed, so the shard was not requested")
+                }
+                Err(error) => tracing::debug!(shard = %shard_id, %error, "the request for the shard failed"),
             }
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;

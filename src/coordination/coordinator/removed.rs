@@ -81,7 +81,7 @@ impl Coordinator {
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
                 // If it failed, the pass after the next listing tries again.
                 if let Err(error) = call.await {
-                    tracing::debug!(stream = %self.context.stream, %error, "the row of a removed shard was not deleted");
+                    tracing::debug!(%error, "the row of a removed shard was not deleted");
                 }
             })
             .await;

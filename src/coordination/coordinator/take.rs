@@ -35,7 +35,7 @@ impl Coordinator {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
                 lock(&self.ownership).take_refused(&take);
-                tracing::debug!(stream = %self.context.stream, shard = %shard.id, "another instance wrote to the row first");
+                tracing::debug!(shard = %shard.id, "another instance wrote to the row first");
                 // If the epoch did not change, it only requested, renewed or released the lease, which may still be
                 // free.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
@@ -53,7 +53,7 @@ impl Coordinator {
         }
         let origin = self.origin(&shard, &lease, role);
         tracing::info!(
-            stream = %self.context.stream, shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
+            shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
         );
         let mut reader = Reader::new(shard, opening, origin.clone(), self.beginning.retention);
         if self.first_pass {

@@ -13,6 +13,7 @@ use tokio::{
     task::JoinHandle,
     time::{Duration, Instant, sleep_until},
 };
+use tracing::Instrument;
 
 use super::{
     listing::finished, opening::SubscriptionOpening, ownership::Ownership, seek::Seek, unconfirmed::Unconfirmed,
@@ -133,7 +134,9 @@ pub(crate) fn start(
         removed: Vec::new(),
         eager_until: now,
     };
-    tokio::spawn(coordinator.run(ready))
+    let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
+    let span = tracing::info_span!("coordinator", %stream, %consumer);
+    tokio::spawn(coordinator.run(ready).instrument(span))
 }
 
 impl Coordinator {

@@ -47,8 +47,10 @@ impl Coordinator {
             Ok(Write::Refused(Some(row))) if was_left_by(&take, &row) => row,
             Ok(Write::Refused(_)) => return,
             Err(error) => {
-                let (stream, shard_id) = (&self.context.stream, &shard.id);
-                return tracing::warn!(%stream, shard = %shard_id, %error, "the take has no response: if the store applied it, the lease expires after its time to live");
+                return tracing::warn!(
+                    shard = %shard.id, %error,
+                    "the take has no response: if the store applied it, the lease expires after its time to live"
+                );
             }
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
