@@ -1,9 +1,14 @@
-//! Which leases of others to ask for, so that all instances come to hold about as many. Pure, with the time passed in.
+//! Which leases to request from other instances, so that all instances hold about the same number. Pure, with the time
+//! passed in.
 //!
-//! There is no leader. Every instance looks at the same rows and applies the same rule to itself: while another one has
-//! at least two more than I have, I ask the one that has most for its first shard. An ask marks the row, so whoever looks
-//! next counts the shard where it is going; two that ask for the same one at the same moment meet on its row, and one of
-//! them is refused. Every move makes the fleet more even, and a difference of one moves nothing, so it comes to rest.
+//! There is no leader. Every instance reads the same rows and applies the same rule to itself. A request marks the row,
+//! so the next instance that reads it counts the shard for the instance that asked.
+//!
+//! **How the shares become even.** While another instance holds at least two leases more than this one, this one asks
+//! the instance with the most for its first shard. A requested shard counts for the instance that asked. All instances
+//! choose in the same order, so two that ask at the same time meet on one row, where the condition lets one of them
+//! through. A difference of one moves nothing, so the fleet comes to rest, and a new instance costs as many moves as it
+//! gets shards.
 
 use std::{
     cmp::Reverse,
@@ -15,7 +20,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::{lease::Lease, types::id::ShardId};
 
-/// A shard that a living instance holds.
+/// A shard that a live instance holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldShard<'a> {
     pub(crate) shard: &'a ShardId,
@@ -23,16 +28,17 @@ pub(crate) struct HeldShard<'a> {
     pub(crate) request: Request<'a>,
 }
 
-/// Who asked for it.
+/// Whether an instance requested the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request<'a> {
     None,
     By(&'a str),
-    /// It cannot come here: the holder was asked for it and does not let go, or this instance could not read it now.
+    /// The shard cannot move here: its owner was asked and does not release it, or this instance could not read it now.
     Unmovable,
 }
 
-/// The shards that `me` is to ask for. `own` leases are its own or about to be; it never wants more than `most`.
+/// The shards that `me` should request. It holds or is about to hold `own` leases, and never wants more than
+/// `max_leases`.
 pub(crate) fn shards_to_request<'a>(
     me: &'a str,
     own: usize,
@@ -69,12 +75,12 @@ pub(crate) fn shards_to_request<'a>(
     wanted
 }
 
-/// What this instance asked for and has not come into yet, and since when.
+/// What this instance requested and has not received yet, with the epoch of the row and since when.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRequests(BTreeMap<ShardId, (u64, Instant)>);
 
 impl OpenRequests {
-    /// Takes note of all rows.
+    /// Records the open requests in all rows.
     pub(crate) fn observe(&mut self, rows: &[Lease], me: &Arc<str>, now: Instant) {
         let open = rows.iter().filter(|row| row.wanted_by.as_ref() == Some(me) && row.owner.as_ref() != Some(me));
         let requests = open.map(|row| {
@@ -85,7 +91,7 @@ impl OpenRequests {
         self.0 = requests.collect();
     }
 
-    /// Whether the holder had this long to let go and did not.
+    /// Whether the owner had this long to release the shard and did not.
     pub(crate) fn is_overdue(&self, shard: &ShardId, patience: Duration, now: Instant) -> bool {
         self.0.get(shard).is_some_and(|(_, since)| now >= *since + patience)
     }
@@ -96,8 +102,8 @@ mod tests {
     use super::*;
     use crate::lease::LeaseKey;
 
-    /// A fleet as text: `A:0,1>B,2! C:` is A with the shards 0 to 2, of which B asked for 1 and somebody in vain for 2, and
-    /// C with none.
+    /// A fleet as text: in `A:0,1>B,2! C:`, A holds the shards 0 to 2 and C holds none. B requested shard 1, and shard
+    /// 2 cannot move.
     fn fleet(text: &str) -> Vec<(String, ShardId, String)> {
         let members = text.split_whitespace().flat_map(|member| {
             let (owner, shards) = member.split_once(':').unwrap();
@@ -132,32 +138,33 @@ mod tests {
 
     // E5, D14
     #[test]
-    fn an_instance_asks_for_what_makes_the_fleet_even() {
+    fn an_instance_requests_the_shards_that_make_the_fleet_even() {
         const ANY: usize = usize::MAX;
         let table = [
             ("a newcomer takes half of one", "B", 0, ANY, "A:0,1,2,3,4,5,6,7", "0,1,2,3"),
-            ("what it asked for counts as its own", "B", 0, ANY, "A:0>B,1>B,2,3,4,5,6,7", "2,3"),
-            ("asked for enough", "B", 0, ANY, "A:0>B,1>B,2>B,3>B,4,5,6,7", ""),
+            ("a requested shard counts as its own", "B", 0, ANY, "A:0>B,1>B,2,3,4,5,6,7", "2,3"),
+            ("it has requested enough", "B", 0, ANY, "A:0>B,1>B,2>B,3>B,4,5,6,7", ""),
             ("a difference of one is even", "B", 0, ANY, "A:0,1,2 B:3,4", ""),
             ("a difference of two is not", "B", 0, ANY, "A:0,1,2,3 B:4,5", "0"),
             ("one shard stays where it is", "B", 0, ANY, "A:0", ""),
-            ("the one that has most gives", "C", 0, ANY, "A:0,1,2,3,4 B:5,6,7", "0,1"),
+            ("the instance with the most gives", "C", 0, ANY, "A:0,1,2,3,4 B:5,6,7", "0,1"),
             ("several give in turn", "D", 0, ANY, "A:0,1,2,3 B:4,5,6,7 C:8,9", "0,4"),
-            ("the richer one asks for nothing", "A", 0, ANY, "A:0,1,2,3 B:", ""),
-            ("what others asked for is on its way", "C", 0, ANY, "A:0>B,1>B,2>B,3,4,5", "3"),
-            ("what is on its way cannot be asked for", "C", 0, ANY, "A:0>B,1>B,2>B", ""),
-            ("what is about to be taken counts", "B", 3, ANY, "A:0,1,2,3,4,5,6,7", "0,1"),
-            ("never more than the most", "B", 0, 2, "A:0,1,2,3,4,5,6,7", "0,1"),
-            ("at the most already", "B", 2, 2, "A:0,1,2,3,4,5,6,7", ""),
-            ("what is not let go is left alone", "B", 0, ANY, "A:0!,1!,2,3", "2,3"),
-            ("nobody else", "A", 4, ANY, "", ""),
+            ("the instance with more requests nothing", "A", 0, ANY, "A:0,1,2,3 B:", ""),
+            ("a shard that another requested counts for that one", "C", 0, ANY, "A:0>B,1>B,2>B,3,4,5", "3"),
+            ("a requested shard cannot be requested again", "C", 0, ANY, "A:0>B,1>B,2>B", ""),
+            ("a lease about to be taken counts", "B", 3, ANY, "A:0,1,2,3,4,5,6,7", "0,1"),
+            ("never more than max_leases", "B", 0, 2, "A:0,1,2,3,4,5,6,7", "0,1"),
+            ("at max_leases already", "B", 2, 2, "A:0,1,2,3,4,5,6,7", ""),
+            ("a shard that cannot move is left alone", "B", 0, ANY, "A:0!,1!,2,3", "2,3"),
+            ("no other instance", "A", 4, ANY, "", ""),
         ];
         for (what, me, own, max_leases, text, expected) in table {
             assert_eq!(asks(me, own, max_leases, text), expected, "{what}");
         }
     }
 
-    /// Everybody asks, in an order that the seed gives, and everything asked for moves. How many moves it took.
+    /// Every instance requests, in an order that the seed gives, and every requested shard moves. Returns the shares
+    /// and the number of moves.
     fn settle(mut owners: Vec<usize>, instances: usize, mut seed: u64) -> (Vec<usize>, usize) {
         let names: Vec<String> = (0..instances).map(|n| format!("i{n:02}")).collect();
         let shards: Vec<ShardId> = (0..owners.len()).map(|n| ShardId::new(format!("{n:04}"))).collect();
@@ -195,7 +202,7 @@ mod tests {
 
     // E5, D14, D15
     #[test]
-    fn every_fleet_comes_to_rest_at_a_difference_of_one_at_most_with_no_more_moves_than_needed() {
+    fn every_fleet_comes_to_rest_at_a_difference_of_at_most_one_with_no_needless_move() {
         for seed in 0..50 {
             for (shards, instances) in [(8, 2), (40, 6), (100, 7), (3, 5), (1, 2), (64, 1)] {
                 let old = (instances - 1).max(1);
@@ -211,7 +218,7 @@ mod tests {
 
     // E5
     #[test]
-    fn a_fleet_that_starts_with_one_holder_comes_to_rest_as_well() {
+    fn a_fleet_that_starts_with_one_owner_comes_to_rest() {
         for seed in 0..50 {
             for instances in 2..9 {
                 let (counts, _) = settle(vec![0; 100], instances, seed);
@@ -235,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_runs_out_when_the_same_holder_does_not_let_go() {
+    fn a_request_is_overdue_when_the_same_owner_does_not_release_the_shard() {
         let (start, patience, shard) = (Instant::now(), Duration::from_secs(40), ShardId::new("a"));
         let after = |seconds| start + Duration::from_secs(seconds);
         let (me, mut requests) = (Arc::from("me"), OpenRequests::default());
@@ -244,8 +251,8 @@ mod tests {
         assert!(!requests.is_overdue(&shard, patience, after(39)));
         assert!(requests.is_overdue(&shard, patience, after(40)));
         requests.observe(&[row("B", "me", 2)], &me, after(41));
-        assert!(!requests.is_overdue(&shard, patience, after(41)), "another holder has its own time");
+        assert!(!requests.is_overdue(&shard, patience, after(41)), "a new owner gets the full time");
         requests.observe(&[row("B", "other", 2)], &me, after(90));
-        assert!(!requests.is_overdue(&shard, patience, after(90)), "it is somebody else's request");
+        assert!(!requests.is_overdue(&shard, patience, after(90)), "another instance requested it");
     }
 }

@@ -1,4 +1,4 @@
-//! When to look at which shard next: pure, with the time passed in.
+//! When the renewer must check which shard next. Pure, with the time passed in.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::types::id::ShardId;
 
-/// One moment for each shard at most. What it costs to look at the next ones does not depend on how many others there are.
+/// At most one due time per shard. Taking the shards that are due costs the same however many others there are.
 #[derive(Debug, Default)]
 pub(super) struct DueQueue {
     by_shard: HashMap<ShardId, Instant>,
@@ -14,7 +14,7 @@ pub(super) struct DueQueue {
 }
 
 impl DueQueue {
-    /// The shard is to be looked at then, and not before.
+    /// Sets when the shard is due, and forgets its earlier due time. With none it is not due at all.
     pub(super) fn set(&mut self, shard: &ShardId, at: Option<Instant>) {
         let before = match at {
             Some(at) if self.by_shard.get(shard) == Some(&at) => return,
@@ -29,12 +29,12 @@ impl DueQueue {
         }
     }
 
-    /// The earliest moment of all.
+    /// The earliest due time.
     pub(super) fn next(&self) -> Option<Instant> {
         self.in_order.first().map(|(at, _)| *at)
     }
 
-    /// Takes out the shards that are to be looked at by then.
+    /// Removes and returns the shards that are due by this time.
     pub(super) fn take_due(&mut self, by: Instant) -> Vec<ShardId> {
         let mut taken = Vec::new();
         while let Some(first) = self.in_order.pop_first() {
@@ -57,7 +57,7 @@ mod tests {
 
     // A4, E1
     #[test]
-    fn each_shard_is_due_once_at_the_moment_that_was_set_last() {
+    fn each_shard_is_due_once_at_the_time_that_was_set_last() {
         let (mut due, start) = (DueQueue::default(), Instant::now());
         let at = |n| start + Duration::from_secs(n);
         for (shard, seconds) in [("a", 3), ("b", 1), ("c", 2), ("a", 1), ("b", 5), ("b", 5)] {

@@ -1,5 +1,13 @@
-//! Which leases of others have run out: those whose row did not change for the time to live of a lease, measured on this
-//! process's monotonic clock (E3). Pure, with the time passed in.
+//! Which leases of other instances have expired: those whose row did not change for a lease's time to live, measured on
+//! this process's monotonic clock (E3). Pure, with the time passed in.
+//!
+//! **No store has a clock.** Every write moves a counter in the row. An observer considers a lease dead when the
+//! counter has not moved for a time to live on the observer's own monotonic clock.
+//!
+//! **Why an owner stops before another instance can take over.** The owner counts from the sending time of its last
+//! successful write. Every observer counts from when it saw the row move, which is never earlier. So the owner stops
+//! delivering first, as long as both clocks run at the same speed. Where they do not, the epoch in every write still
+//! protects the row.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,7 +18,7 @@ use crate::{
     types::id::ShardId,
 };
 
-/// What was seen of each row, and since when it has looked like that.
+/// The last state of each row, and since when the row has been in it.
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryWatch {
     seen: BTreeMap<ShardId, LastSeen>,
@@ -25,8 +33,8 @@ struct LastSeen {
 }
 
 impl LastSeen {
-    /// Whether the owner has done nothing since. That somebody else asked for the shard, which moves the counter once, is no
-    /// sign of its life.
+    /// Whether the owner has written nothing since. Another instance's request for the shard moves the counter once; it
+    /// does not show that the owner lives.
     fn is_unchanged(&self, row: &Lease) -> bool {
         let asks = u64::from(self.wanted_by != row.wanted_by);
         self.owner == row.owner
@@ -36,7 +44,7 @@ impl LastSeen {
 }
 
 impl ExpiryWatch {
-    /// Takes note of all rows. Those that are gone are forgotten.
+    /// Records the state of all rows, and forgets rows that no longer exist.
     pub(crate) fn observe(&mut self, rows: &[Lease], now: Instant) {
         let seen = rows.iter().map(|row| {
             let before = self.seen.get(&row.key.shard).filter(|last| last.is_unchanged(row));
@@ -51,12 +59,13 @@ impl ExpiryWatch {
         self.seen = seen.collect();
     }
 
-    /// Whether the row has stood still for this long: a lease that does so for its time to live has run out.
+    /// Whether the row has not changed for this long. A lease whose row has not changed for its time to live has
+    /// expired.
     pub(crate) fn is_unchanged_for(&self, shard: &ShardId, time: Duration, now: Instant) -> bool {
         self.seen.get(shard).is_some_and(|last| now >= last.since + time)
     }
 
-    /// When the first lease of somebody else will have run out that had not by this moment, if nothing moves.
+    /// When the next lease of another instance expires after `now`, if no row changes until then.
     pub(crate) fn next_expiry(&self, me: &str, ttl: Duration, now: Instant) -> Option<Instant> {
         let of_others = self.seen.values().filter(|last| last.owner.as_deref().is_some_and(|owner| owner != me));
         of_others.map(|last| last.since + ttl).filter(|at| *at > now).min()
@@ -89,7 +98,7 @@ mod tests {
 
     // E3
     #[test]
-    fn a_lease_runs_out_when_its_row_stands_still_for_its_time_to_live() {
+    fn a_lease_expires_when_its_row_does_not_change_for_its_time_to_live() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
         let mut expiry = ExpiryWatch::default();
         expiry.observe(&[row(1, 1)], start);
@@ -100,7 +109,7 @@ mod tests {
 
     // E3
     #[test]
-    fn a_counter_that_moves_starts_the_time_anew() {
+    fn a_counter_that_moves_restarts_the_time_to_live() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
         let mut expiry = ExpiryWatch::default();
         expiry.observe(&[row(1, 1)], start);
@@ -111,7 +120,7 @@ mod tests {
 
     // E3, D1
     #[test]
-    fn an_ask_is_no_sign_of_life_but_whatever_comes_with_it_is() {
+    fn a_request_does_not_show_that_the_owner_lives_but_a_write_next_to_it_does() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
         for (counter, expires) in [(2, true), (3, false)] {
             let mut expiry = ExpiryWatch::default();
@@ -125,7 +134,7 @@ mod tests {
 
     // E5
     #[test]
-    fn the_next_lease_to_run_out_is_one_of_others_and_not_one_that_has() {
+    fn the_next_expiry_is_of_another_instances_lease_that_has_not_expired_yet() {
         let (start, ttl) = (Instant::now(), TTL);
         let mut expiry = ExpiryWatch::default();
         expiry.observe(&[row(1, 1)], start);
@@ -136,7 +145,7 @@ mod tests {
 
     // E3
     #[test]
-    fn a_row_that_was_never_seen_has_not_run_out() {
+    fn a_row_that_was_never_seen_has_not_expired() {
         assert!(!ExpiryWatch::default().is_unchanged_for(&ShardId::new("a"), TTL, Instant::now()));
     }
 }

@@ -1,9 +1,13 @@
 //! Which shards may be read: the order that splits and merges impose (H1, H5, H6). Pure: a listing and the lease rows
 //! go in, a verdict on each shard comes out.
 //!
-//! A shard is read after every parent that the stream still lists. What a parent is, its row tells: read to its end, or
-//! not. Two kinds of parents without a row hold nobody back: those that this consumer has never had an interest in
-//! ([`Verdict::PassedOver`]), and those whose row was cleaned up, which a checkpoint further down gives away.
+//! A shard is read after every parent that the stream still lists. The parent's row tells whether it was read to its
+//! end. Children do not wait for two kinds of parents without a row: those that this consumer passed over
+//! ([`Verdict::PassedOver`]), and those whose row was deleted, which a checkpoint of a descendant shows.
+//!
+//! **A shard that is passed over stays passed over.** Under LATEST, a shard that was closed before the subscription
+//! began, and of whose line nothing was ever read, has nothing to offer. The first listing decides this once. If that
+//! listing arrives only after `subscribe` has returned, no shard is passed over and LATEST becomes a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +17,14 @@ use crate::{
     types::id::ShardId,
 };
 
-/// How far the consumer has come in a shard that has a lease row.
+/// How far the consumer has read a shard that has a lease row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Somebody took the shard; nothing was handed out yet.
+    /// An instance took the shard; nothing was delivered yet.
     Open,
-    /// There is a checkpoint, short of the end.
+    /// There is a checkpoint before the end of the shard.
     Begun,
-    /// The end is stored.
+    /// The end of the shard is stored.
     Ended,
 }
 
@@ -34,27 +38,28 @@ impl From<Option<&Checkpoint>> for Progress {
     }
 }
 
-/// What is to be done about a listed shard.
+/// What to do with a listed shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It may be read. A child, in the sense of [`Role::child`](crate::config::position::Role::child), opens at its oldest
-    /// record where it has no checkpoint.
+    /// It may be read. A child, in the sense of [`Role::child`](crate::config::position::Role::child), opens at its
+    /// oldest record if it has no checkpoint.
     Ready { child: bool },
-    /// These parents are to be read to their end first.
+    /// These parents must be read to their end first.
     Waits(BTreeSet<ShardId>),
     /// It was read to its end.
     Done,
-    /// It was closed before the subscription began, nobody has ever read it or anything above it, and the plan is to
-    /// read what comes from now on: it has nothing to offer (H5). Its children are none in the sense of R6, also when
-    /// some of them have checkpoints by now: those that do not still open at the tip.
+    /// It was closed before the subscription began, no instance ever read it or an ancestor of it, and the plan is to
+    /// read new records only: it has nothing to offer (H5). Its children are no children in the sense of R6, even if
+    /// some of them have checkpoints by now: those without a checkpoint still open at the tip.
     PassedOver,
 }
 
-/// What the first complete listing of a subscription showed. Shards that are not in it appeared later.
+/// The shards of the first complete listing of a subscription, or of a seek. All others appeared later.
 #[derive(Clone, Debug)]
 pub(crate) struct InitialShards {
-    /// The shards, and whether a shard was closed and would open at the tip if it is unread. Both are fixed here: a
-    /// shard that closes later had its moment of opening, and what it got since is not passed over.
+    /// For each shard, whether it is passed over if it is unread: it was closed, and the plan would open it at the tip.
+    /// This is decided once. A shard that closes later was open when the subscription began, so its records since then
+    /// must be read.
     shards: BTreeMap<ShardId, bool>,
 }
 
@@ -64,7 +69,7 @@ impl InitialShards {
         Self { shards: shards.collect() }
     }
 
-    /// Whether the shard was there when the subscription began.
+    /// Whether the shard existed when the subscription began.
     pub(crate) fn has(&self, shard: &ShardId) -> bool {
         self.shards.contains_key(shard)
     }
@@ -79,11 +84,11 @@ type Parents<'a> = BTreeMap<&'a ShardId, &'a [ShardId]>;
 
 /// A verdict on every listed shard.
 ///
-/// `known` holds the progress of every row there is, those of shards that are no longer listed too. A subscription that
-/// goes before the checkpoints shows the shards that it has yet to read again as [`Progress::Open`].
+/// `known` holds the progress of every row, including rows of shards that are no longer listed. A subscription with a
+/// forced position shows the shards that it still has to replay as [`Progress::Open`].
 ///
-/// Nearly linear in shards and parents. Of a listing that goes in circles, the edges that close them are left out, so
-/// that nobody waits for ever.
+/// Nearly linear in shards and parents. If the parents of a listing form a circle, the edge that closes it is ignored,
+/// so that no shard waits without an end.
 pub(crate) fn verdicts<'a>(
     listed: impl IntoIterator<Item = &'a ListedShard>,
     known: &BTreeMap<ShardId, Progress>,
@@ -107,16 +112,16 @@ pub(crate) fn verdicts<'a>(
     verdicts
 }
 
-/// What the parents of one shard are to it.
+/// What was read of the parents of one shard.
 struct ParentsRead {
-    /// Listed, and to be read first.
+    /// Listed parents that must be read first.
     unread: BTreeSet<ShardId>,
-    /// One of them at least was read: to its end, or as far as it was kept.
+    /// At least one parent was read: to its end, or until the stream removed it.
     read: bool,
 }
 
 impl ParentsRead {
-    /// A listed parent has its verdict before its children do, save on an edge that closes a circle.
+    /// A listed parent has its verdict before its children do, except on an edge that closes a circle.
     fn of(
         id: &ShardId,
         parents: &Parents<'_>,
@@ -138,8 +143,8 @@ impl ParentsRead {
     }
 }
 
-/// The listed shards, every one after its listed parents. Walks instead of calling itself, since a lineage can be as
-/// deep as the listing is long.
+/// The listed shards, each after its listed parents. It is a loop, not a recursion, because a lineage can be as deep as
+/// the listing is long.
 fn parents_first<'a>(parents: &Parents<'a>) -> Vec<&'a ShardId> {
     enum Walk<'a> {
         Visit(&'a ShardId),
@@ -164,7 +169,7 @@ fn parents_first<'a>(parents: &Parents<'a>) -> Vec<&'a ShardId> {
     order
 }
 
-/// The shards that have a descendant with a checkpoint: without a row of their own they count as read (H6).
+/// The shards that have a descendant with a checkpoint. If they have no row, they count as read (H6).
 fn ancestors_of_checkpoints<'a>(
     parents_first: &[&'a ShardId],
     parents: &Parents<'a>,
@@ -240,8 +245,7 @@ mod tests {
         verdicts.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// Rows of: what it shows, plan, listing (the opening listing before a `/`, where that was another), rows,
-    /// verdicts.
+    /// Each line: what it shows, plan, listing (the first listing goes before a `/` if it differs), rows, verdicts.
     fn check(table: &[(&str, &str, &str, &str, &str)]) {
         for (name, from, listings, known, expected) in table {
             let (first, now) = listings.split_once('/').unwrap_or((listings, listings));
@@ -293,7 +297,7 @@ mod tests {
 
     // H1, H6
     #[test]
-    fn a_parent_that_is_no_longer_listed_holds_nobody_back() {
+    fn children_do_not_wait_for_a_parent_that_is_no_longer_listed() {
         check(&[
             ("never read", "horizon", "a<p b<p", "", "a:ready b:ready"),
             ("never read, from the tip", "latest", "a<p b<p", "", "a:ready b:ready"),
@@ -311,13 +315,13 @@ mod tests {
             ("a child has a checkpoint", "horizon", "p! a<p b<p", "a=begun", "a:child b:child p:done"),
             ("a child was read", "horizon", "p! a!<p c<a", "a=ended", "a:done c:child p:done"),
             ("a grandchild has a checkpoint", "horizon", "p! q! a!<p c<a", "c=begun", "a:done c:child p:done q:ready"),
-            ("the parent has a row, so that counts", "horizon", "p! a<p", "p=open a=begun", "a:after(p) p:ready"),
+            ("the parent has a row, and the row decides", "horizon", "p! a<p", "p=open a=begun", "a:after(p) p:ready"),
         ]);
     }
 
     // H5
     #[test]
-    fn a_fresh_consumer_passes_over_what_was_closed_before_it_unless_it_reads_history() {
+    fn a_new_consumer_passes_over_shards_closed_before_it_unless_it_reads_history() {
         let resharded = "p! q! a!<p b<p c<a d<a m<q";
         check(&[
             ("from the tip", "latest", resharded, "", "a:passed b:ready c:ready d:ready m:ready p:passed q:passed"),
@@ -329,7 +333,7 @@ mod tests {
                 "a:after(p) b:after(p) c:after(a) d:after(a) m:after(q) p:ready q:ready",
             ),
             (
-                "from a record of a closed shard, which is read with all below it",
+                "from a record of a closed shard, which is read with all its descendants",
                 "record of m",
                 "p! m!<p c!<m d<c o! e<o",
                 "",
@@ -342,7 +346,7 @@ mod tests {
 
     // H5, R5
     #[test]
-    fn what_was_passed_over_stays_so_and_its_quiet_children_open_at_the_tip_again() {
+    fn a_passed_over_shard_stays_passed_over_and_its_unread_children_open_at_the_tip_again() {
         check(&[
             ("one child has a checkpoint", "latest", "p! a<p b<p", "a=begun b=open", "a:ready b:ready p:passed"),
             ("a child was read to its end", "latest", "p! a!<p b<p c<a", "a=ended", "a:done b:ready c:child p:passed"),
@@ -351,19 +355,19 @@ mod tests {
 
     // H5, R6
     #[test]
-    fn nothing_below_a_shard_that_was_read_is_passed_over() {
+    fn no_descendant_of_a_read_shard_is_passed_over() {
         check(&[
             ("read to its end", "latest", "p! a!<p c<a", "p=ended", "a:child c:after(a) p:done"),
             ("in the middle", "latest", "p! a!<p c<a", "p=begun", "a:after(p) c:after(a) p:ready"),
-            ("taken, and nothing came", "latest", "p! a!<p c<a", "p=open", "a:after(p) c:after(a) p:ready"),
-            ("of two parents one", "latest", "p! q! m!<p,q c<m", "q=ended", "c:after(m) m:child p:passed q:done"),
-            ("its row cleaned up", "latest", "p! a!<p c!<a d<a", "p=ended d=begun", "a:done c:child d:child p:done"),
+            ("taken, and no record was read", "latest", "p! a!<p c<a", "p=open", "a:after(p) c:after(a) p:ready"),
+            ("one of two parents", "latest", "p! q! m!<p,q c<m", "q=ended", "c:after(m) m:child p:passed q:done"),
+            ("its row was deleted", "latest", "p! a!<p c!<a d<a", "p=ended d=begun", "a:done c:child d:child p:done"),
         ]);
     }
 
     // H1, R6
     #[test]
-    fn a_restart_goes_on_below_a_finished_parent() {
+    fn a_restart_continues_with_the_children_of_a_finished_parent() {
         check(&[
             ("from the tip", "latest", "p! a<p b<p", "p=ended a=begun", "a:child b:child p:done"),
             ("a closed child too", "latest", "p! a!<p c<a", "p=ended a=begun", "a:child c:after(a) p:done"),
@@ -384,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_contradicts_itself_is_read_as_far_as_it_makes_sense() {
+    fn a_contradictory_listing_is_used_as_far_as_it_makes_sense() {
         check(&[
             ("nothing", "horizon", "", "p=ended", ""),
             ("its own parent", "horizon", "p<p a<p", "", "a:after(p) p:ready"),
@@ -395,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_shards_deep_or_wide_are_no_trouble() {
+    fn a_lineage_may_be_a_thousand_shards_deep_or_wide() {
         let deep: Vec<_> = (1..1_000).map(|n| format!("s{n}!<s{}", n - 1)).collect();
         let wide: Vec<_> = (1..1_000).map(|n| format!("s{n}<s0")).collect();
         for shards in [deep, wide] {
@@ -438,7 +442,7 @@ mod tests {
         }
     }
 
-    /// Any parents at all, circles and strangers included.
+    /// Arbitrary parents, including circles and unknown shards.
     fn garbage() -> impl Strategy<Value = (Vec<ListedShard>, Vec<ListedShard>)> {
         let shards = vec((0..8_usize, vec(0..10_usize, 0..3), any::<bool>()), 0..12).prop_map(|shards| {
             let one = |(number, parents, closed): (usize, Vec<usize>, bool)| ListedShard {
@@ -466,7 +470,7 @@ mod tests {
         })
     }
 
-    /// Reads one ready shard after the other to its end; answers what could not be read.
+    /// Reads one ready shard after the other to its end. Returns the verdicts on the shards that could not be read.
     fn read_all(listed: &[ListedShard], mut known: Rows, initial: &InitialShards) -> Vec<Verdict> {
         for _ in listed {
             let verdicts = verdicts(listed, &known, initial);
@@ -498,7 +502,7 @@ mod tests {
 
         // H5
         #[test]
-        fn only_what_was_closed_and_unread_at_an_opening_at_the_tip_is_passed_over(
+        fn only_closed_unread_shards_are_passed_over_and_only_when_opening_at_the_tip(
             (first, listed) in history(), states in progress(), from in prop_oneof!["latest", "horizon"],
         ) {
             let known = known(states);
@@ -512,7 +516,7 @@ mod tests {
 
         // H1
         #[test]
-        fn nobody_waits_for_ever(
+        fn every_shard_is_read_in_the_end(
             (first, listed) in prop_oneof![history(), garbage()],
             states in progress(),
             from in prop_oneof!["latest", "horizon", "record of m"],

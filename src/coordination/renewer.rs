@@ -1,8 +1,17 @@
-//! The one task that talks to the lease store for leases that are held: it renews them, stores checkpoints, and
-//! releases them, whether or not anyone polls the subscription.
+//! The task that writes to the lease store for the leases that are held. It renews them, stores checkpoints and
+//! releases them, whether or not the user polls the subscription.
 //!
-//! There is at most one call under way for each shard, so the writes of a shard keep their order, and the newest
-//! watermark wins.
+//! **The renewer keeps a queue of due times, one per shard.** A busy shard is due at a time that differs from the
+//! others', and checking all shards each time would cost shards times shards. Once per round the renewer still checks
+//! all of them, because an `ack` notifies nobody.
+//!
+//! **One write at a time for each shard; the newest watermark wins.** So the writes of a shard keep their order. A
+//! commit makes the write due at once; an ack waits for the checkpoint interval. A checkpoint write counts as a
+//! renewal.
+//!
+//! **Failed calls on the store are retried after 100 ms, doubling to 1 s;** each attempt is abandoned after one renewal
+//! interval. A waiting commit gets the error after five failures in a row. The record stays settled and the renewer
+//! keeps retrying.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,6 +25,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
+use tracing::Instrument;
 
 use crate::{
     coordination::due_queue::DueQueue,
@@ -29,7 +39,7 @@ use crate::{
     types::id::ShardId,
 };
 
-/// An errand that came back: what the store said, to whom, and when it was sent.
+/// A call that is done: its shard, the call, when it was sent, and the response of the store.
 type StoreResponse = (Arc<Shard>, InFlightOp, Instant, Result<Write, StoreError>);
 
 /// See the module.
@@ -37,13 +47,15 @@ pub(crate) struct LeaseRenewer {
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     in_flight: FuturesUnordered<BoxFuture<'static, StoreResponse>>,
-    /// When to look at single shards, apart from the rounds.
+    /// When to check single shards between the rounds.
     due: DueQueue,
     report: CloseReport,
 }
 
-/// Starts the keeper. It ends the subscription's life once `coordinator` has ended and every lease is released.
+/// Starts the renewer. It ends the subscription once `coordinator` has ended and every lease is released.
 pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coordinator: JoinHandle<()>) {
+    let (stream, consumer) = (&context.stream, &context.consumer);
+    let span = tracing::info_span!("renewer", %stream, %consumer);
     let renewer = LeaseRenewer {
         context,
         shards,
@@ -51,7 +63,7 @@ pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coor
         due: DueQueue::default(),
         report: CloseReport::default(),
     };
-    tokio::spawn(renewer.run(coordinator));
+    tokio::spawn(renewer.run(coordinator).instrument(span));
 }
 
 impl LeaseRenewer {
@@ -64,7 +76,7 @@ impl LeaseRenewer {
             () = self.work_until(|_| false) => return,
         };
         self.leave(until);
-        // It takes no more leases once it has ended, however it did.
+        // Once the coordinator has ended, in whatever way, it takes no more leases.
         select! {
             biased;
             _ = coordinator => {}
@@ -81,23 +93,24 @@ impl LeaseRenewer {
         self.finish();
     }
 
-    /// Stops reading every shard; what is in the user's hands may be settled until then.
+    /// Stops reading every shard. Open deliveries may be settled until then.
     fn leave(&self, until: Instant) {
         for shard in self.shards.all() {
             shard.leave(until);
         }
     }
 
-    /// Does what is due, until nothing is any more.
+    /// Makes the calls that are due, until no call is in flight and the shards are done.
     async fn work_until(&mut self, done: impl Fn(&Shards) -> bool) {
         let context = Arc::clone(&self.context);
         let mut rounds = interval(context.settings.round());
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Whoever has an errand under way is not done. That spares looking at every shard after each of them.
+        // With a call in flight it cannot be done. Testing that first spares checking every shard after each call.
         while !(self.in_flight.is_empty() && done(&self.shards)) {
             select! {
                 biased;
-                // Before the errands, which a busy user could keep coming for ever: renewals hang on the rounds.
+                // Rounds go before responses: a busy user can produce responses without an end, and renewals depend on
+                // the rounds.
                 _ = rounds.tick() => self.round(),
                 Some(response) = self.in_flight.next() => self.complete(response),
                 shards = context.wakeups.rung() => self.send_woken(&shards),
@@ -106,7 +119,7 @@ impl LeaseRenewer {
         }
     }
 
-    /// DueQueue at the shards that rang.
+    /// Checks the shards that asked for a write at once.
     fn send_woken(&mut self, shards: &BTreeSet<ShardId>) {
         for shard_id in shards {
             if let Some(shard) = self.shards.get(shard_id) {
@@ -115,7 +128,7 @@ impl LeaseRenewer {
         }
     }
 
-    /// DueQueue at the shards for which it is time, or nearly so.
+    /// Checks the shards that are due, or will be within a few milliseconds.
     fn send_due(&mut self) {
         for shard_id in self.due.take_due(Instant::now() + GRAIN) {
             if let Some(shard) = self.shards.get(&shard_id) {
@@ -124,7 +137,7 @@ impl LeaseRenewer {
         }
     }
 
-    /// DueQueue at every shard: at what was settled without a word, and at leases that are new.
+    /// Checks every shard: it finds acks, which notify nobody, and new leases.
     fn round(&mut self) {
         let now = Instant::now();
         for shard in self.shards.all() {
@@ -133,7 +146,7 @@ impl LeaseRenewer {
         }
     }
 
-    /// Sends the errand that is due for this shard, if there is one.
+    /// Starts the call that is due for this shard, if there is one.
     fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
         let Some(op) = shard.op(now) else {
@@ -150,7 +163,7 @@ impl LeaseRenewer {
         );
     }
 
-    /// Enters what came of an errand, and sends the next one.
+    /// Applies the response to a call, and starts the next call for its shard.
     fn complete(&mut self, (shard, op, sent_at, answer): StoreResponse) {
         match answer {
             Ok(Write::Applied(())) => self.applied(&shard, &op, sent_at),
@@ -158,7 +171,7 @@ impl LeaseRenewer {
             Err(error) => {
                 if shard.failed(&op, &error, Instant::now()) {
                     tracing::warn!(
-                        stream = %self.context.stream, shard = %shard.id, epoch = op.held.epoch, %error,
+                        shard = %shard.id, epoch = op.held.epoch, %error,
                         "the lease store failed while {}", op.store_op.doing()
                     );
                     shard.report_store(op.store_op.doing(), error);
@@ -173,7 +186,7 @@ impl LeaseRenewer {
             return;
         }
         if op.store_op.ends_shard() {
-            tracing::info!(stream = %self.context.stream, shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
+            tracing::info!(shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
             self.context.agenda.notify_one();
         }
         if op.store_op == StoreOp::Release {
@@ -181,7 +194,7 @@ impl LeaseRenewer {
         }
     }
 
-    /// The lease is no longer ours.
+    /// The lease belongs to another instance now.
     fn refused(&mut self, shard: &Shard, op: &InFlightOp, row: Option<Lease>) {
         if !shard.holds(&op.held) {
             return;
@@ -204,7 +217,7 @@ impl LeaseRenewer {
         }
     }
 
-    /// Closes the books of a shard, noting what is open while the subscription winds down.
+    /// Retires a shard. While the subscription closes, its open deliveries go into the report.
     fn close(&mut self, shard: &Shard) {
         self.report.open.extend(shard.open_deliveries().filter(|_| !self.context.lifecycle.is_running()));
         shard.retire();
@@ -220,8 +233,8 @@ impl LeaseRenewer {
     }
 }
 
-/// Ends the life of a subscription with its keeper, however that ends: a lease store that panics and a runtime that goes
-/// leave nobody waiting.
+/// Ends the subscription when its renewer ends in any way. So nobody is left waiting if a lease store panics or the
+/// runtime shuts down.
 struct EndOnDrop {
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
@@ -245,7 +258,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// One call on the store.
+/// Makes one call on the store.
 async fn run(context: &SubscriptionContext, op: &InFlightOp) -> Result<Write, StoreError> {
     let call = match &op.store_op {
         StoreOp::Save(checkpoint, _) => context.store.checkpoint(&op.held, checkpoint),

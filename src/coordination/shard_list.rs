@@ -1,10 +1,15 @@
-//! The shards of a stream as several listings together show them: pure, with the time passed in.
+//! The shards of a stream, combined from several listings. Pure, with the time passed in.
 //!
-//! A listing is eventually consistent: one that lacks a shard says nothing yet. A shard is gone when two complete
-//! listings some time apart lack it, or when one does and the service says so for that very shard (H6). Until then it
-//! stays here as it was, and holds its children back. A shard can also be known before any listing shows it: from the
-//! last page of its parent, from its lease row, or as the parent of a shard that is newer than the first listing. (In the
-//! first listing a parent that is not listed is one that is long gone.)
+//! **Why several listings are combined.** A listing is eventually consistent. A shard that one listing lacks still
+//! exists. A shard that a parent's last page names exists before any listing shows it, and so does the parent of a new
+//! shard.
+//!
+//! **When a shard is removed.** Two complete listings at least 10 s apart lack it, or one listing lacks it and the
+//! service denied that this shard exists (H6). Until then the shard stays here unchanged and its children wait for it.
+//!
+//! **Inferred shards.** A shard can be known before any listing shows it: from the last page of its parent, from its
+//! lease row, or as the parent of a shard that is newer than the first listing. In the first listing, a parent that is
+//! not listed was removed long ago.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +17,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::{kinesis::ListedShard, lease::Lease, types::id::ShardId};
 
-/// How far apart two listings that lack a shard have to be.
+/// How far apart two listings that lack a shard must be for the shard to count as removed.
 const MISSING_FOR: Duration = Duration::from_secs(10);
 
 /// See the module.
@@ -27,9 +32,9 @@ pub(crate) struct ShardList {
 #[derive(Debug)]
 struct KnownShard {
     shard: ListedShard,
-    /// When a listing that shows it was begun, or the last page of its parent named it.
+    /// When a listing that shows it began, or when the last page of its parent named it. None for an inferred shard.
     seen_at: Option<Instant>,
-    /// The first of the listings in a row that lack it.
+    /// When the first of the consecutive listings that lack it was done.
     missing_since: Option<Instant>,
 }
 
@@ -38,7 +43,7 @@ impl KnownShard {
         Self { shard, seen_at: Some(seen_at), missing_since: None }
     }
 
-    /// A shard of which nothing but its lease row or its children says that it exists.
+    /// A shard that only its lease row or its children show.
     fn inferred(id: &ShardId, parents: &[ShardId], missing_since: Instant) -> Self {
         let shard = ListedShard { id: id.clone(), parents: parents.to_vec(), closed: true };
         Self { shard, seen_at: None, missing_since: Some(missing_since) }
@@ -49,26 +54,27 @@ impl KnownShard {
     }
 }
 
-/// A shard that is gone.
+/// A shard that was removed from the stream.
 #[derive(Debug)]
 pub(crate) struct RemovedShard {
     pub(crate) shard: ShardId,
-    /// It was never seen: its row or its children said that it was there.
+    /// It was never listed: only its row or its children showed it.
     pub(crate) was_inferred: bool,
 }
 
 impl ShardList {
-    /// Every shard that is not gone, by id.
+    /// Every shard that was not removed, by id.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &ListedShard> {
         self.shards.values().map(|known| &known.shard)
     }
 
-    /// Those that can be read, as far as is known: a shard that was never seen itself is waited for, not read.
+    /// The shards that can be read. An inferred shard is not among them: its children wait for it, but nothing reads
+    /// it.
     pub(crate) fn takeable(&self) -> impl Iterator<Item = &ListedShard> {
         self.shards.values().filter(|known| !known.is_inferred()).map(|known| &known.shard)
     }
 
-    /// Those of which nothing but a lease row is known.
+    /// The shards that only a lease row or a child shows.
     pub(crate) fn inferred(&self) -> impl Iterator<Item = &ListedShard> {
         self.shards.values().filter(|known| known.is_inferred()).map(|known| &known.shard)
     }
@@ -77,17 +83,18 @@ impl ShardList {
         self.shards.contains_key(shard)
     }
 
-    /// Whether the shard was there and is gone. One that was never seen may just be newer than the last listing.
+    /// Whether the shard existed and was removed. A shard that was never seen may just be newer than the last listing.
     pub(crate) fn is_removed(&self, shard: &ShardId) -> bool {
         self.removed.contains(shard) && !self.has(shard)
     }
 
-    /// Whether the shard was there so lately that nobody can know it to be gone. What is gone may have had a row.
+    /// Whether the shard was seen so recently that no instance can consider it removed yet. A removed shard may have
+    /// had a row that was deleted.
     pub(crate) fn was_seen_lately(&self, shard: &ShardId, now: Instant) -> bool {
         self.shards.get(shard).and_then(|known| known.seen_at).is_some_and(|seen_at| now < seen_at + MISSING_FOR)
     }
 
-    /// How often a shard came, was closed or went: whoever saw the same number before has seen all that there is.
+    /// Counts the shards that appeared, were closed or were removed. While the number stays the same, nothing is new.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -96,8 +103,8 @@ impl ShardList {
         self.shards.is_empty()
     }
 
-    /// Takes in a complete listing that was made between these two moments, and gives the shards that are gone by it.
-    /// `denied` says whether the service denied that this shard exists.
+    /// Applies a complete listing that was made between these two times, and returns the shards that it proves removed.
+    /// `denied` tells whether the service denied that this shard exists.
     pub(crate) fn list(
         &mut self,
         listing: Vec<ListedShard>,
@@ -110,7 +117,7 @@ impl ShardList {
             let mut known = KnownShard::new(shard, begun);
             if let Some(before) = missing.remove(&known.shard.id).filter(|before| !before.is_inferred()) {
                 self.changes += u64::from(before.shard.closed != known.shard.closed);
-                // It may have been named while it was being listed.
+                // Its parent may have named it while the listing was under way.
                 known.seen_at = known.seen_at.max(before.seen_at);
             } else {
                 self.changes += 1;
@@ -134,7 +141,7 @@ impl ShardList {
         removed
     }
 
-    /// Takes in the parents of new shards: those that no listing showed yet were missed.
+    /// Adds the parents of new shards: the listings missed those that they did not show.
     fn add_parents(&mut self, parents: impl IntoIterator<Item = ShardId>, now: Instant) {
         for id in parents {
             if !self.removed.contains(&id) {
@@ -143,7 +150,7 @@ impl ShardList {
         }
     }
 
-    /// Takes in shards that the last page of their parent named, before any listing shows them.
+    /// Adds shards that the last page of their parent named, before any listing shows them.
     pub(crate) fn add_children(&mut self, children: &[ListedShard], now: Instant) {
         for shard in children {
             if self.shards.get(&shard.id).is_none_or(KnownShard::is_inferred) {
@@ -153,8 +160,8 @@ impl ShardList {
         }
     }
 
-    /// Takes in the shards of rows which the first listing, made at that time, lacks: they may have been missed by it.
-    /// A shard that was not read to its end, and a child of which was read nevertheless, was gone before.
+    /// Adds the shards of rows that the first listing, made at that time, lacks: it may have missed them. A shard that
+    /// was not read to its end although a child of it was read had been removed before, so it is not added.
     pub(crate) fn add_from_rows(&mut self, rows: &[&Lease], listed_at: Instant) {
         let read = rows.iter().filter(|row| row.checkpoint.is_some());
         let passed: BTreeSet<&ShardId> = read.flat_map(|row| &row.parents).collect();
@@ -188,7 +195,7 @@ mod tests {
 
     // H6
     #[test]
-    fn a_shard_is_gone_when_two_listings_ten_seconds_apart_lack_it() {
+    fn a_shard_is_removed_when_two_listings_ten_seconds_apart_lack_it() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         list(&mut shard_list, &["a", "b"], start);
         assert!(list(&mut shard_list, &["b"], start + seconds(1)).is_empty());
@@ -200,7 +207,7 @@ mod tests {
 
     // H6
     #[test]
-    fn a_listing_that_takes_long_does_not_count_as_one_that_was_begun_later() {
+    fn a_slow_listing_counts_from_when_it_began() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         list(&mut shard_list, &["a"], start);
         list(&mut shard_list, &[], start + seconds(1));
@@ -211,7 +218,7 @@ mod tests {
 
     // H6
     #[test]
-    fn a_shard_that_is_listed_again_was_never_gone() {
+    fn a_shard_that_is_listed_again_was_never_removed() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         list(&mut shard_list, &["a"], start);
         list(&mut shard_list, &[], start + seconds(1));
@@ -222,7 +229,7 @@ mod tests {
 
     // H6
     #[test]
-    fn a_shard_that_the_service_denies_is_gone_with_the_first_listing_that_lacks_it() {
+    fn a_shard_that_the_service_denies_is_removed_with_the_first_listing_that_lacks_it() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         list(&mut shard_list, &["a", "b"], start);
         let removed = shard_list.list(vec![shard("b")], (start, start), |id| id.as_str() == "a");
@@ -232,7 +239,7 @@ mod tests {
 
     // H6
     #[test]
-    fn a_parent_that_a_listing_lacks_is_waited_for_unless_it_is_the_first_listing() {
+    fn children_wait_for_a_parent_that_a_listing_lacks_unless_it_is_the_first_listing() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         let child = |id: &str, parent: &str| ListedShard { parents: vec![parent.into()], ..shard(id) };
         shard_list.list(vec![child("b", "a")], (start, start), |_| false);
@@ -240,7 +247,7 @@ mod tests {
         let later = start + seconds(1);
         shard_list.list(vec![child("b", "a"), child("d", "c")], (later, later), |_| false);
         assert_eq!((ids(shard_list.shards()), ids(shard_list.takeable())), (vec!["b", "c", "d"], vec!["b", "d"]));
-        // It is listed, and the next one above it is not.
+        // A listing shows the parent now, but not the parent's own parent.
         shard_list.list(vec![child("d", "c"), child("c", "b2")], (later, later), |_| false);
         assert_eq!(
             (ids(shard_list.shards()), ids(shard_list.takeable())),

@@ -396,7 +396,7 @@ async fn shards_for_which_no_instance_has_room_are_counted_and_said_and_read_onc
     sleep(seconds(60)).await;
     assert_eq!((one.stats().unowned, two.stats().unowned), (1, 1));
     assert_eq!(ground.shares().await, shares([("one", 1), ("two", 1)]));
-    assert_eq!(logged.with("shards are read by nobody").len(), 2);
+    assert_eq!(logged.with("no instance reads these shards").len(), 2);
     let states: Vec<(ShardState, Option<String>)> =
         one.stats().shards.into_iter().map(|shard| (shard.state, shard.owner.map(|owner| owner.to_string()))).collect();
     let expected = [

@@ -1,4 +1,12 @@
-//! Whether everything was read that there is, where the descriptor asks to stop then.
+//! Whether everything was read, for a descriptor that asks to stop then (`stop_at_tip`).
+//!
+//! **`stop_at_tip` ends the stream from the consumer's side.** The coordinator announces that nothing more will be
+//! read, and the subscription ends once it has delivered everything. It does not wait for open deliveries: a pipeline
+//! that collects them first would then block without an end.
+//!
+//! **It does wait for dead letters, also for one under way.** The drain time covers such a write only if it succeeds.
+//! If it fails, its record would start over at the next start. If it is refused, the stream still has to yield its
+//! error. Ending would also turn away the records that wait for the same keys.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +20,7 @@ use crate::{
 };
 
 impl Coordinator {
-    /// Whether nothing is still to come that this instance is to read.
+    /// Whether this instance has read everything that it should read.
     pub(super) fn is_all_read(&self, rows: &[Lease], now: Instant) -> bool {
         let Some(opening) = &self.opening else { return false };
         if self.is_listing || self.misses_children() || rows.iter().any(|row| self.is_incoming(row, now)) {
@@ -26,18 +34,19 @@ impl Coordinator {
         verdicts.iter().all(|(shard_id, verdict)| match verdict {
             Verdict::Done | Verdict::PassedOver => true,
             Verdict::Ready { .. } => is_at_tip(shard_id) || is_elsewhere(shard_id),
-            // A parent that was closed after it was done is not read on, and its children came later.
+            // If a parent was closed after it was at its tip, it is not read any further, and its children appeared
+            // later.
             Verdict::Waits(parents) => parents.iter().all(|parent| is_at_tip(parent) || is_elsewhere(parent)),
         })
     }
 
-    /// Whether another instance reads the shard.
+    /// Whether another live instance holds the shard.
     fn is_elsewhere(&self, row: &Lease, now: Instant) -> bool {
         row.owner.as_ref().is_some_and(|owner| *owner != self.context.owner)
             && !self.expiry.is_unchanged_for(&row.key.shard, self.context.settings.lease_ttl, now)
     }
 
-    /// Whether another instance is about to hand the shard over to this one.
+    /// Whether another instance is handing the shard over to this one.
     fn is_incoming(&self, row: &Lease, now: Instant) -> bool {
         row.wanted_by.as_ref() == Some(&self.context.owner)
             && self.is_elsewhere(row, now)

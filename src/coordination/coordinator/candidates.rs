@@ -1,4 +1,13 @@
-//! Which leases to take now, and as what.
+//! Which leases to take now, and in which role.
+//!
+//! **Free and expired leases are taken at once,** by the first instance that sees them, even if that makes the shares
+//! uneven. Reading a shard matters more than which instance reads it. Rebalancing follows (`rebalance.rs`).
+//!
+//! **A free lease that another instance asked for is left to it** for two reads of the table. After that any instance
+//! takes it, because the one that asked may be dead. Every take clears the request, and so does the end of the shard.
+//!
+//! **A shard without a row is taken only if a listing showed it within the last ten seconds.** An older sighting may be
+//! of a shard that was read to its end since and whose row was deleted.
 
 use std::{
     collections::BTreeMap,
@@ -18,19 +27,19 @@ use crate::{
     util::mutex::lock,
 };
 
-/// A shard whose lease is to be taken.
+/// A shard whose lease should be taken.
 pub(super) struct Candidate {
     pub(super) shard: Arc<Shard>,
     pub(super) take: Take,
     pub(super) role: Role,
-    /// It was this instance's own, or asked for.
+    /// The lease is this instance's own already, or was released for it.
     is_preferred: bool,
-    /// Its end is stored and it is to be read again.
+    /// Its end is stored, and a forced start or a seek reads it once more.
     pub(super) replays: bool,
 }
 
 impl Coordinator {
-    /// The shards to take now: those that are ready and free, as far as there is room for them.
+    /// The shards to take now: those that are ready and free, up to `max_leases`.
     pub(super) fn candidates(&mut self, rows: &[Lease], lists: bool, now: Instant) -> Vec<Candidate> {
         let by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
         if let Some(opening) = &mut self.opening {
@@ -55,7 +64,7 @@ impl Coordinator {
                 awaited += usize::from(opens && opening.awaits(&listed.id));
                 continue;
             }
-            // It may have been read to its end, and its row removed since.
+            // An instance may have read it to its end since, and its row may have been deleted.
             if row.is_none() && !self.shard_list.was_seen_lately(&listed.id, now) {
                 stale_sightings += 1;
                 continue;
@@ -76,14 +85,14 @@ impl Coordinator {
         self.limit_to_room(candidates, now)
     }
 
-    /// Leaves out what is more than this instance may hold: first what nobody meant for it.
+    /// Leaves out the shards over `max_leases`. Shards that are not preferred go first.
     fn limit_to_room(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
         let held = self.shards.all().iter().filter(|shard| shard.is_working()).count();
         let room = self.context.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_preferred);
         }
-        // Those that are to be seen again before they can be taken need room, too.
+        // A shard that must be listed again before it can be taken needs room, too.
         let unowned = (candidates.len() + self.stale_sightings).saturating_sub(room);
         candidates.truncate(room);
         self.context.unowned.store(unowned, Ordering::Relaxed);
@@ -91,7 +100,7 @@ impl Coordinator {
         candidates
     }
 
-    /// Says once that shards stay unread, when others had the time to take them.
+    /// Warns once if shards stay unread although other instances had a time to live to take them.
     fn warn_of_unowned(&mut self, unowned: usize, now: Instant) {
         if unowned == 0 {
             self.unowned_since = None;
@@ -102,13 +111,14 @@ impl Coordinator {
             *said = true;
             let most = self.context.settings.max_leases;
             tracing::warn!(
-                stream = %self.context.stream, unowned, max_leases = most,
-                "shards are read by nobody: this instance is at its max_leases, and no other one takes them"
+                unowned,
+                max_leases = most,
+                "no instance reads these shards: this one is at its max_leases, and no other one takes them"
             );
         }
     }
 
-    /// What the rows say about each shard, seen through a forced start.
+    /// The progress of each shard by its row. A shard that must be replayed counts as open.
     pub(super) fn progress(&self, rows: &[Lease], opening: &SubscriptionOpening) -> BTreeMap<ShardId, Progress> {
         let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
             Progress::Ended if opening.replays(&row.key.shard) => Progress::Open,
@@ -118,7 +128,7 @@ impl Coordinator {
         own.map(|row| (row.key.shard.clone(), progress(row))).collect()
     }
 
-    /// Whether the row is this instance's own, or let go for it.
+    /// Whether the row is this instance's own, or was released for it.
     fn is_mine(&self, row: &Lease) -> bool {
         let me = Some(&self.context.owner);
         if row.owner.is_some() {
@@ -128,8 +138,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether the lease can be taken: nobody has it, it was this instance's own, or it ran out (E4, E5). One that its
-    /// holder let go for another instance is left to that one for two looks at the leases.
+    /// Whether the lease can be taken: it has no owner, is this instance's own, or has expired (E4, E5). A lease that
+    /// its owner released for another instance is left to that one for two reads of the table.
     pub(super) fn is_free(&self, row: Option<&Lease>, now: Instant) -> bool {
         let Some(row) = row else { return true };
         let settings = &self.context.settings;

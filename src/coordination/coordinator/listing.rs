@@ -1,5 +1,17 @@
-//! Listing the shards, and looking whether the stream is still the same. It is done beside everything else: a call that
-//! hangs holds up neither the leases nor the shards that are known.
+//! Listing the shards, and checking whether the stream is still the same.
+//!
+//! **A listing runs in parallel with everything else.** The coordinator awaits it like any other event, so a listing
+//! that hangs delays neither leases nor known shards; only the first pass waits for it. The coordinator applies the
+//! result between two reads of the lease table. Only a listing that shows something new triggers another read of the
+//! table, so a routine listing costs no read.
+//!
+//! **A shard that ends during a listing triggers another listing,** because the one under way was requested before the
+//! end. Two kinds of children need no listing: those that the last page of the parent named, and those whose other
+//! parents ended earlier.
+//!
+//! **Checking the stream's creation time is done on request, not as a routine.** A refused position, a shard that is
+//! not found and an expired iterator each request it. The next listing then calls DescribeStreamSummary as well; one
+//! such call answers any number of failures in a row.
 
 use std::{collections::BTreeSet, future::pending, sync::Arc};
 
@@ -18,17 +30,17 @@ use crate::{
     types::id::ShardId,
 };
 
-/// How soon a listing is repeated that failed before any shard was known, or that does not show the children of an ended
+/// How soon to repeat a listing that failed before any shard was known, or that does not show the children of an ended
 /// shard yet.
 const EAGER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listing under way.
 pub(super) type ListingInFlight = BoxFuture<'static, ListingOutcome>;
 
-/// What a listing came to.
+/// The result of a listing.
 pub(super) struct ListingOutcome {
     begun: Instant,
-    /// When the stream was created, if there was doubt about it, and the service said so.
+    /// When the stream was created. None if nothing requested the check, or if the service did not say.
     created: Option<i64>,
     listed: Result<Vec<ListedShard>, KinesisError>,
 }
@@ -37,7 +49,7 @@ pub(super) struct ListingOutcome {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: the listing goes on with the next call.
+/// Cancel safe: the next call continues with the same listing.
 pub(super) async fn finished(listing: &mut Option<ListingInFlight>) -> ListingOutcome {
     match listing {
         Some(in_flight) => {
@@ -50,15 +62,15 @@ pub(super) async fn finished(listing: &mut Option<ListingInFlight>) -> ListingOu
 }
 
 impl Coordinator {
-    /// Begins to list the shards. The next listing is set when this one is back, unless it is asked for meanwhile.
+    /// Begins to list the shards. The next listing is scheduled when this one is done, unless one is requested before.
     pub(super) fn begin_listing(&mut self) -> ListingInFlight {
         self.next_listing = None;
         self.is_listing = true;
         list_and_check(Arc::clone(&self.context), Instant::now()).boxed()
     }
 
-    /// Takes in what a listing came to. Gives when it came if the leases should be looked at now, and not with the next round:
-    /// it brought something, or something waits for it.
+    /// Applies the result of a listing. Returns the time of the result if the next pass should start now: the listing
+    /// showed something new, or something waited for it.
     pub(super) fn apply_listing(
         &mut self,
         ListingOutcome { begun, created, listed }: ListingOutcome,
@@ -99,7 +111,7 @@ impl Coordinator {
         (is_needed || self.shard_list.changes() != before || returning > 0).then_some(now)
     }
 
-    /// The stream was deleted and created again meanwhile: everything begins anew (H7).
+    /// The stream was deleted and created again: the coordinator starts over (H7).
     fn start_over(&mut self, created: Option<i64>) {
         self.beginning.created = created;
         self.plan.forced = None;
@@ -111,7 +123,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether a shard that ended here, and is still listed, has no children in the listing: they appear a little later.
+    /// Whether the listing lacks the children of a shard that ended here and is still listed. They appear a little
+    /// later.
     pub(super) fn misses_children(&self) -> bool {
         if Instant::now() >= self.eager_until {
             return false;
@@ -122,13 +135,13 @@ impl Coordinator {
     }
 }
 
-/// DueQueue at the stream, if there is doubt about it, and at its shards.
+/// Lists the shards, and checks the stream's creation time first if a failed call requested that.
 async fn list_and_check(context: Arc<SubscriptionContext>, begun: Instant) -> ListingOutcome {
     let created = if context.was_in_doubt() { created(&context).await } else { None };
     ListingOutcome { begun, created, listed: list(&context).await }
 }
 
-/// When the stream was created. What is wrong with it, the listing says.
+/// When the stream was created. A failure of this call is not reported: the listing that follows reports it.
 async fn created(context: &SubscriptionContext) -> Option<i64> {
     let described = context.service.describe(&context.stream).await;
     if described.is_err() {
@@ -143,7 +156,7 @@ async fn list(context: &SubscriptionContext) -> Result<Vec<ListedShard>, Kinesis
         Err(failure) => failure,
     };
     let stream = Arc::clone(&context.stream);
-    // That the stream itself is gone ends the subscription (X1).
+    // If the stream itself was deleted, the subscription ends (X1).
     if failure.kind() == FailureKind::NotFound
         && let Err(source) = context.service.describe(&stream).await
         && source.kind() == FailureKind::NotFound

@@ -1,4 +1,10 @@
-//! The shards with which the subscription opens, at its beginning or with a seek: where a forced start applies.
+//! The shards with which the subscription opens, at its start or at a seek.
+//!
+//! **A forced start applies to the shards of the opening.** This includes a child that has to wait until its parents
+//! are replayed. It excludes a shard that another instance held at the time and that moves here later.
+//!
+//! **A seek is an opening, too.** For a position of the whole stream, it treats the shards as a forced start does at
+//! the beginning: it replays ended shards, and children wait for their parents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,16 +25,17 @@ use crate::{
 /// See the module.
 pub(super) struct SubscriptionOpening {
     initial: InitialShards,
-    /// Those that a forced start has yet to read to their end once more, whatever their rows say (R6).
+    /// The shards that a forced start still has to replay to their end, although their rows say that they ended (R6).
     replays: BTreeSet<ShardId>,
-    /// Those that others held at the first pass; they belong to the opening for two lives of a lease (E5).
+    /// The shards that other instances held at the first pass. They belong to the opening until `awaited_until`, which
+    /// is two times to live after the start (E5).
     held_by_others: BTreeSet<ShardId>,
     awaited_until: Instant,
 }
 
 impl SubscriptionOpening {
-    /// `first` is what the first complete listing showed. Rows may be known only later, and by then shards can be closed
-    /// that were open when the subscription began.
+    /// `first` is the first complete listing. The rows may be read later, and by then shards can be closed that were open
+    /// when the subscription began.
     pub(super) fn new(plan: &Plan, first: &[ListedShard], shard_list: &ShardList, rows: &[&Lease]) -> Self {
         let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
         let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
@@ -40,7 +47,7 @@ impl SubscriptionOpening {
         }
     }
 
-    /// Those that others than this owner hold may prove free until then.
+    /// Until then, leases of other owners may turn out to be free.
     pub(super) fn awaiting(mut self, rows: &[&Lease], owner: &Arc<str>, until: Instant) -> Self {
         let of_others = rows.iter().filter(|row| row.owner.as_ref().is_some_and(|holder| holder != owner));
         self.held_by_others = of_others.map(|row| row.key.shard.clone()).collect();
@@ -48,8 +55,8 @@ impl SubscriptionOpening {
         self
     }
 
-    /// As after a seek: the plan is another one, and goes before what the rows say of the `own` shards, which this instance
-    /// reads or has read. Those of others do not belong to the opening.
+    /// The opening of a seek. The new plan overrides the rows of the `own` shards, which this instance reads or has
+    /// read. The shards of other instances do not belong to the opening.
     pub(super) fn after_seek(plan: &Plan, shard_list: &ShardList, rows: &[&Lease], own: &BTreeSet<ShardId>) -> Self {
         let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
         let ended = rows.iter().filter(|row| row.is_ended()).map(|row| &row.key.shard);
@@ -63,13 +70,13 @@ impl SubscriptionOpening {
         }
     }
 
-    /// The shard is to be read once more from somewhere to its end, whatever its row says.
+    /// Has the shard read once more to its end, even if its row says that it ended.
     pub(super) fn replay(&mut self, shard: ShardId) {
         self.replays.insert(shard);
     }
 
-    /// Forgets the replays that are done: the end is stored again, or the row tells the truth since something of the replay
-    /// is stored there, here or by an instance to which the shard moved.
+    /// Forgets the replays that are done: the end is stored again, or the row holds a checkpoint of the replay, stored
+    /// by this instance or by one to which the shard moved.
     pub(super) fn forget_replays(&mut self, rows: &BTreeMap<&ShardId, &Lease>, shards: &Shards) {
         self.replays.retain(|shard_id| match shards.get(shard_id) {
             Some(shard) if shard.is_held() => true,
@@ -78,13 +85,14 @@ impl SubscriptionOpening {
         });
     }
 
-    /// What the lineage has to know of it.
+    /// The part that the lineage needs.
     pub(super) fn initial(&self) -> &InitialShards {
         &self.initial
     }
 
-    /// Whether the shard belongs to the opening, so that a forced start applies to it (R6). One that another instance held
-    /// when the subscription began does if that one proves dead soon (E5); if it let go, the shard came over.
+    /// Whether the shard belongs to the opening, so that a forced start applies to it (R6). A shard that another
+    /// instance held when the subscription began belongs to it if that instance turns out to be dead soon (E5). If it
+    /// released the shard, the shard moved here and does not belong to the opening.
     pub(super) fn has(&self, shard: &Shard, row: Option<&Lease>, now: Instant) -> bool {
         let is_held = || row.is_some_and(|row| row.owner.is_some());
         self.initial.has(&shard.id)
@@ -97,7 +105,7 @@ impl SubscriptionOpening {
         self.held_by_others.contains(shard)
     }
 
-    /// Whether the shard is yet to be read to its end once more.
+    /// Whether the shard still has to be replayed to its end.
     pub(super) fn replays(&self, shard: &ShardId) -> bool {
         self.replays.contains(shard)
     }

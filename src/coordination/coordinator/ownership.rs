@@ -1,9 +1,18 @@
-//! Which of the rows in this instance's own name are its own (E4).
+//! Which of the rows under this instance's owner id are its own (E4). Pure, with the time passed in.
 //!
-//! Two processes may run under one owner id, against the rules: one was stopped and taken for dead, say. A name alone then
-//! does not say whose a row is, but its epoch does, since no two takes make the same one. An instance's own are those that
-//! its takes make, and those that it finds when it looks first: they are left from a process before it. All others are of a
-//! twin, and are no more free than those of anybody else. Pure, with the time passed in.
+//! Two processes may run under one owner id, against the rules: for example, one was stopped and taken for dead.
+//!
+//! **An instance decides whether a lease is its own by comparing epochs, not owner ids.** No two takes make the same
+//! epoch. Its own rows are those that it found at its first read of the table (left by an earlier process under the
+//! same id) and those that its own takes made. Any other row under its owner id belongs to a twin, a second process
+//! with the same id, and the instance treats it like any other owner's row: it waits until the lease expires. So a
+//! process that was stopped, and was replaced meanwhile, takes nothing from its replacement before it learns that it
+//! was fenced.
+//!
+//! **How two twins end.** Two processes that hold nothing of each other would live on side by side. So the one that
+//! does not hold the first shard stops with `DuplicateOwner`.
+//!
+//! **The one case that an epoch does not decide** is a take whose response was lost; see `unconfirmed.rs`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,11 +28,12 @@ use crate::{
 pub(super) struct Ownership {
     by_shard: BTreeMap<ShardId, OwnedEpochs>,
     has_adopted: bool,
-    /// Since when every look has shown rows of a twin.
+    /// Since when every read of the table has shown rows of a twin.
     twin_since: Option<Instant>,
 }
 
-/// What is its own of one shard: before a take of its own, and after it. Both are, until there is an answer.
+/// The epochs of one shard's row that are this instance's own: before its last take, and after it. Until the take has a
+/// response, both are.
 #[derive(Debug)]
 struct OwnedEpochs {
     before: Option<u64>,
@@ -31,7 +41,7 @@ struct OwnedEpochs {
 }
 
 impl Ownership {
-    /// Ownership what is left in its own name, at the first look.
+    /// At the first read of the table, adopts the rows that an earlier process left under this owner id.
     pub(super) fn adopt(&mut self, rows: &[Lease], me: &Arc<str>) {
         if !self.has_adopted {
             self.has_adopted = true;
@@ -41,21 +51,21 @@ impl Ownership {
         }
     }
 
-    /// A take is sent.
+    /// Records that a take was sent.
     pub(super) fn take_sent(&mut self, take: &Take) {
         let seen = take.seen.map_or(0, |seen| seen.epoch);
         let before = self.has_epoch(&take.key.shard, seen).then_some(seen);
         self.by_shard.insert(take.key.shard.clone(), OwnedEpochs { before, after: Some(seen + 1) });
     }
 
-    /// The take was not applied.
+    /// Records that the take was refused.
     pub(super) fn take_refused(&mut self, take: &Take) {
         if let Some(owned) = self.by_shard.get_mut(&take.key.shard) {
             owned.after = None;
         }
     }
 
-    /// Whether a row in its own name is its own.
+    /// Whether a row under this owner id is this instance's own.
     pub(super) fn has(&self, row: &Lease) -> bool {
         self.has_epoch(&row.key.shard, row.epoch)
     }
@@ -64,16 +74,17 @@ impl Ownership {
         self.by_shard.get(shard).is_some_and(|owned| [owned.before, owned.after].contains(&Some(epoch)))
     }
 
-    /// Whether a twin took, after this instance, what that believes to hold.
+    /// Whether a twin took the shard after this instance did.
     pub(super) fn is_overtaken(&self, row: &Lease) -> bool {
         let newest = self.by_shard.get(&row.key.shard).and_then(|owned| owned.after.max(owned.before));
         newest.is_some_and(|newest| newest < row.epoch)
     }
 
-    /// Looks at the rows in its own name of which the owner lives. Gives the one of a twin to which this instance yields.
+    /// Checks the rows under this owner id whose owner is alive. Returns the row of a twin to which this instance
+    /// yields.
     ///
-    /// Both see the same rows, and whoever has the first of them goes on. A twin that was overtaken finds that out by
-    /// itself, so this is for two of which neither has what the other one had.
+    /// Both processes see the same rows, and the one that holds the first row continues. A process that was overtaken
+    /// learns it from the row, so this decides between two that have taken nothing from each other.
     pub(super) fn yields_to<'a>(
         &mut self,
         alive: impl Iterator<Item = &'a Lease>,
@@ -125,7 +136,7 @@ mod tests {
 
     // E4
     #[test]
-    fn own_is_what_was_left_at_the_first_look_and_what_its_takes_made() {
+    fn a_lease_is_mine_if_i_took_it_or_it_was_mine_at_start() {
         let mut ownership = Ownership::default();
         ownership.adopt(&[row("a", 4)], &"twin".into());
         ownership.adopt(&[row("a", 4), row("b", 1)], &"twin".into());
@@ -133,12 +144,12 @@ mod tests {
             (ownership.has(&row("a", 4)), ownership.has(&row("a", 5)), ownership.has(&row("b", 1))),
             (true, false, false)
         );
-        // Until there is an answer, both are.
+        // Until the take has a response, both epochs are.
         ownership.take_sent(&take("a", Some(4)));
         assert_eq!([3, 4, 5].map(|epoch| ownership.has(&row("a", epoch))), [false, true, true]);
         ownership.take_refused(&take("a", Some(4)));
         assert_eq!([4, 5].map(|epoch| ownership.has(&row("a", epoch))), [true, false]);
-        // What it takes from another is its own from then on.
+        // A lease taken from another instance is its own from then on.
         ownership.take_sent(&take("b", Some(2)));
         assert_eq!([2, 3].map(|epoch| ownership.has(&row("b", epoch))), [false, true]);
         ownership.take_sent(&take("c", None));
@@ -148,7 +159,7 @@ mod tests {
 
     // E4
     #[test]
-    fn what_was_its_own_and_has_a_later_epoch_is_overtaken() {
+    fn a_lease_of_mine_with_a_later_epoch_is_overtaken() {
         let mut ownership = Ownership::default();
         ownership.take_sent(&take("a", None));
         let overtaken = [row("a", 1), row("a", 2), row("b", 9)].map(|row| ownership.is_overtaken(&row));
@@ -157,7 +168,7 @@ mod tests {
 
     // E4
     #[test]
-    fn of_two_that_live_beside_each_other_the_one_without_the_first_shard_yields_after_a_while() {
+    fn of_two_live_twins_the_one_without_the_first_shard_yields_after_a_time_to_live() {
         let (mut first, mut second) = (Ownership::default(), Ownership::default());
         first.take_sent(&take("a", None));
         second.take_sent(&take("b", None));
@@ -168,11 +179,11 @@ mod tests {
             assert_eq!(first.yields_to(rows.iter(), TTL, now), None);
             assert_eq!(second.yields_to(rows.iter(), TTL, now).is_some(), yields, "{seconds} s");
         }
-        // One that has nothing yields to one that has something.
+        // An instance without a lease yields to one with a lease.
         let mut none = Ownership::default();
         none.yields_to(rows.iter(), TTL, start);
         assert_eq!(none.yields_to(rows.iter(), TTL, start + TTL), Some(&rows[0]));
-        // A look without any begins anew.
+        // A read of the table without rows of a twin restarts the time.
         assert_eq!(second.yields_to(rows[1..].iter(), TTL, start + TTL), None);
         assert_eq!(second.yields_to(rows.iter(), TTL, start + TTL), None);
     }

@@ -1,4 +1,22 @@
-//! Asking others for their leases, and handing over what others asked for (E5).
+//! Requesting leases from other instances, and handing over the shards that they requested (E5).
+//!
+//! **An instance asks only for shards that it would take at once** if the owner released them. A shard that it has not
+//! listed, or does not consider ready, counts for its owner and stays there. Otherwise an instance that cannot list its
+//! shards would have shards handed over to it and would leave them unread.
+//!
+//! **A shard moves only when its owner releases it.** The owner stops reading, waits for the deliveries in flight (at
+//! most `drain_timeout`), stores the checkpoint and releases the lease. Records settled by then are not redelivered.
+//!
+//! **The row says where to continue, even if nothing was delivered yet** (`Checkpoint::Since`). For the next owner,
+//! LATEST would be a different place.
+//!
+//! **If the owner is dead, its lease expires as it would without the request.** The request moves the row's counter
+//! once, and `expiry` does not take that for a sign of life. If the owner lives and ignores the request, the request
+//! expires after `drain_timeout` plus a time to live, and the instance asks for another shard.
+//!
+//! **All ways to leave a shard are the same steps.** A reader that gives up, a hand-over, closing and a drop all stop
+//! reading, leave the deliveries in flight valid up to a deadline, flush the rest and release the lease. They differ in
+//! the deadline only.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +31,7 @@ use crate::{
 };
 
 impl Coordinator {
-    /// Begins to hand over every shard that another instance asked for.
+    /// Begins to hand over every shard that another instance requested.
     pub(super) fn hand_over(&self, rows: &[Lease], now: Instant) {
         let until = now + self.context.settings.drain_timeout;
         for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&self.context.owner)) {
@@ -22,17 +40,20 @@ impl Coordinator {
             };
             let Some(shard) = self.shards.get(&row.key.shard) else { continue };
             if shard.hand_over(row.epoch, until) {
-                let (stream, shard_id, epoch) = (&self.context.stream, &row.key.shard, row.epoch);
-                tracing::info!(%stream, shard = %shard_id, epoch, %requester, "the shard is handed over to an instance that asked for it");
+                let (shard_id, epoch) = (&row.key.shard, row.epoch);
+                tracing::info!(
+                    shard = %shard_id, epoch, %requester, "handing the shard over to the instance that requested it"
+                );
             }
         }
     }
 
-    /// Asks for the leases of others that this instance should have for the fleet to be even. Whether there were any.
+    /// Requests the leases that this instance needs for the fleet to be even. Returns whether there were any.
     pub(super) async fn ask(&self, rows: &[Lease], now: Instant) -> bool {
         let context = &self.context;
         let held: Vec<HeldShard<'_>> = rows.iter().filter_map(|row| self.held_shard(row, now)).collect();
-        // Of its own leases only those are among them that others asked for. Some may have gone since the rows were read.
+        // Of this instance's own leases, `held` contains only those that others requested. Some may have been released
+        // since the rows were read.
         let mine = held.iter().filter(|held| *held.owner == *context.owner);
         let given: BTreeSet<&ShardId> = mine.map(|held| held.shard).collect();
         let shards = self.shards.all();
@@ -45,19 +66,21 @@ impl Coordinator {
             let shard_id = &row.key.shard;
             match context.answer(context.store.ask(&row.key, row.seen(), &context.owner)).await {
                 Ok(Write::Applied(())) => {
-                    tracing::info!(stream = %context.stream, shard = %shard_id, owner = row.owner.as_deref(), "asked for the shard");
+                    tracing::info!(shard = %shard_id, owner = row.owner.as_deref(), "requested the shard");
                 }
-                // The next pass asks again if it still should.
-                Ok(Write::Refused(_)) => tracing::debug!(stream = %context.stream, shard = %shard_id, "its row has moved meanwhile"),
-                Err(error) => tracing::debug!(stream = %context.stream, shard = %shard_id, %error, "the shard was not asked for"),
+                // The next pass requests it again if the fleet is still uneven.
+                Ok(Write::Refused(_)) => {
+                    tracing::debug!(shard = %shard_id, "the row changed, so the shard was not requested")
+                }
+                Err(error) => tracing::debug!(shard = %shard_id, %error, "the request for the shard failed"),
             }
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;
         asks
     }
 
-    /// What a row says about who holds its shard, or is about to. This instance knows its own better, apart from those that
-    /// others asked for.
+    /// Who holds the shard of a row, or is about to. For this instance's own shards, the row counts only if another
+    /// instance requested the shard: the instance knows the others better from its own state.
     fn held_shard<'a>(&self, row: &'a Lease, now: Instant) -> Option<HeldShard<'a>> {
         let settings = &self.context.settings;
         let (shard, me) = (&row.key.shard, &*self.context.owner);
@@ -84,7 +107,7 @@ impl Coordinator {
         }
     }
 
-    /// How long the holder of a shard has to let it go after it was asked: what is in flight there may be settled meanwhile.
+    /// How long an owner has to release a requested shard. Its deliveries in flight may be settled meanwhile.
     pub(super) fn patience(&self) -> Duration {
         self.context.settings.drain_timeout + self.context.settings.lease_ttl
     }

@@ -1,4 +1,11 @@
-//! Shards and rows that are no longer part of the stream (H6, H7).
+//! Shards and rows that no longer belong to the stream (H6, H7).
+//!
+//! **How the library recognises another stream under the same name.** Each lease row carries the stream's creation
+//! time. If it differs, the instance takes the row and discards its checkpoint. A call that is refused in a way that a
+//! recreated stream would explain makes the coordinator check.
+//!
+//! **When a row is deleted.** The row of an ended shard is deleted only once the shard is gone (two complete listings
+//! at least 10 s apart lack it, or the service says so) and each of its children has a checkpoint.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +20,8 @@ use super::task::{CALLS_AT_ONCE, Coordinator};
 use crate::{coordination::shard_list::RemovedShard, error::KinesisError, lease::Lease, types::id::ShardId};
 
 impl Coordinator {
-    /// These shards are no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
+    /// Stops reading the shards that were removed from the stream (H6). Open deliveries may be settled for the drain
+    /// time.
     pub(super) fn leave_removed(&mut self, rows: &[Lease]) {
         let removed = mem::take(&mut self.removed);
         if removed.is_empty() {
@@ -50,8 +58,8 @@ impl Coordinator {
         }
     }
 
-    /// Removes the rows of ended shards that are gone, once every child has a checkpoint (H6), and those of an older
-    /// stream, the shards of which this one does not have.
+    /// Deletes the rows of ended shards that were removed from the stream, once every child has a checkpoint (H6). Also
+    /// deletes the rows of an older stream whose shards this stream does not have.
     pub(super) async fn delete_stale_rows(&self, rows: &[Lease], now: Instant) {
         let is_stale = |row: &&Lease| {
             let shard = &row.key.shard;
@@ -71,15 +79,15 @@ impl Coordinator {
         let calls = stale.map(|row| self.context.answer(self.context.store.delete(&row.key, row.seen())));
         stream::iter(calls)
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
-                // Whatever came of it, the next listing looks again.
+                // If it failed, the pass after the next listing tries again.
                 if let Err(error) = call.await {
-                    tracing::debug!(stream = %self.context.stream, %error, "the row of a shard that is gone was not removed");
+                    tracing::debug!(%error, "the row of a removed shard was not deleted");
                 }
             })
             .await;
     }
 
-    /// The parents of all shards that are known, listed or not, and have no checkpoint.
+    /// The parents of all known shards, listed or not, that have no checkpoint.
     fn parents_of_unread<'a>(&'a self, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
         let by_shard = by_shard(rows);
         let is_unread = |child: &ShardId| by_shard.get(child).is_none_or(|row| row.checkpoint.is_none());

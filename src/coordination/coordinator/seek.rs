@@ -1,7 +1,8 @@
-//! Moving a running subscription to another place (A6).
+//! Moving a running subscription to another position (A6).
 //!
-//! The coordinator does it between two passes, so no shard is taken, handed over or found gone at the same time, and
-//! nothing depends on the stream being polled.
+//! **Why the coordinator does a seek.** A flag that the reader checks would do, but then a take, a hand-over or the end
+//! of a shard could meet a seek halfway. The coordinator works between two passes: it fetches the iterators and starts
+//! a new generation of each shard under the same lease. So nothing depends on the stream being polled.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,31 +32,32 @@ use crate::{
     types::id::ShardId,
 };
 
-/// Throttled calls for one iterator, before its shard stays where it is. All shards of an account ask at once.
+/// How many throttled calls for one iterator are retried before its shard stays where it is. All shards of the stream
+/// ask at once.
 const MOST_THROTTLES: u32 = 10;
 
-/// A place to go to, and whom to tell how it went.
+/// A position to move to, and the channel for the result.
 #[derive(Debug)]
 pub(crate) struct Seek {
     pub(crate) position: Position,
     pub(crate) done: oneshot::Sender<Result<(), KinesisError>>,
 }
 
-/// A shard that is to be moved, and to where.
+/// A shard to move, and where to.
 struct Move {
     shard: Arc<Shard>,
     to: Origin,
 }
 
 impl Coordinator {
-    /// Moves what can be moved at once. What has to be taken first, the next pass opens.
+    /// Moves the shards that can be moved at once. The next pass opens those that must be taken first.
     pub(super) async fn seek(&mut self, Seek { position, done }: Seek) {
         self.context.events.finish(false);
         let moved = match &position {
             Position::Sequence(shard, number) => self.seek_one(shard, Origin::At(number.clone())).await,
             Position::Horizon | Position::Latest | Position::Timestamp(_) => self.seek_all(position).await,
         };
-        // Nobody waits any more if the future was dropped.
+        // It fails only if the caller dropped its future.
         let _ = done.send(moved);
     }
 
@@ -68,7 +70,7 @@ impl Coordinator {
         self.apply_moves(vec![Move { shard, to }]).await
     }
 
-    /// As a forced start does: ended shards are read once more, and a child waits until its parents were.
+    /// Does what a forced start does: it replays ended shards, and a child waits until its parents are replayed.
     async fn seek_all(&mut self, position: Position) -> Result<(), KinesisError> {
         let context = Arc::clone(&self.context);
         let rows = context.answer(context.store.leases(&context.consumer, &context.stream)).await;
@@ -80,7 +82,7 @@ impl Coordinator {
         })?;
         self.plan.forced = Some(position);
         if self.opening.is_none() {
-            // Nothing is read yet: it opens there.
+            // No shard is open yet. The opening will use the new plan.
             return Ok(());
         }
         let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
@@ -92,7 +94,7 @@ impl Coordinator {
         self.apply_moves(self.moves(&verdicts, shards)).await
     }
 
-    /// Which shards move at once. The others forget where they were: they are opened anew, once it is their turn.
+    /// Which shards move at once. The others forget their position, and are opened anew when they are ready.
     fn moves(&self, verdicts: &BTreeMap<ShardId, Verdict>, shards: Vec<Arc<Shard>>) -> Vec<Move> {
         let mut moves = Vec::new();
         for shard in shards {
@@ -105,7 +107,7 @@ impl Coordinator {
         moves
     }
 
-    /// Fetches the iterators, and moves each shard that gets one.
+    /// Fetches the iterators, and moves each shard whose iterator came.
     async fn apply_moves(&mut self, moves: Vec<Move>) -> Result<(), KinesisError> {
         let this = &*self;
         let outcomes = stream::iter(moves).map(|Move { shard, to }| async move {
@@ -125,7 +127,7 @@ impl Coordinator {
             }
         }
         drop(outcomes);
-        // What opens at LATEST from now on is not older than this.
+        // From now on, LATEST means this time for a shard that opens.
         self.beginning.moment = moment;
         failed.sort_by(|(one, _), (other, _)| one.cmp(other));
         let Some((_, source)) = failed.first().cloned() else { return Ok(()) };
@@ -151,11 +153,11 @@ impl Coordinator {
             Origin::Latest => since(placed.now.unwrap_or(moment)),
             origin => origin,
         };
-        // It is none if the shard was lost meanwhile: whoever takes it next opens it.
+        // None if the shard was lost meanwhile. The instance that takes it next opens it.
         let Some(opening) = shard.seek(&origin) else { return };
-        tracing::info!(stream = %self.context.stream, shard = %shard.id, epoch = opening.epoch, ?origin, "the shard is moved");
+        tracing::info!(shard = %shard.id, epoch = opening.epoch, ?origin, "moved the shard to another position");
         let reader = Reader::new(shard, opening, origin, self.beginning.retention).at(placed.iterator);
-        // Without a receiver the subscription is gone, and the pages go with it.
+        // It fails only if the subscription was dropped, and then no one needs the pages.
         let _ = self.opened.send(pages(reader));
     }
 }

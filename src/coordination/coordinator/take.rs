@@ -1,4 +1,12 @@
 //! Taking a lease, and starting to read under it.
+//!
+//! **A take is one conditional write** on the row as it was last seen; it raises the epoch. From the sending time of
+//! each successful write, the lease is valid for its time to live. After that the instance delivers nothing of the
+//! shard until a renewal succeeds.
+//!
+//! **The first iterator is fetched before `subscribe` returns,** so the tip of a shard is the time of subscribing.
+//! Before the first record of a shard without a checkpoint is delivered, the row holds that record's position
+//! (`Checkpoint::At`, R13).
 
 use tokio::{select, time::Instant};
 
@@ -27,8 +35,9 @@ impl Coordinator {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
                 lock(&self.ownership).take_refused(&take);
-                tracing::debug!(stream = %self.context.stream, shard = %shard.id, "another instance was faster");
-                // If that one asked for the shard, or let it go, the lease is still to be had.
+                tracing::debug!(shard = %shard.id, "another instance wrote to the row first");
+                // If the epoch did not change, it only requested, renewed or released the lease, which may still be
+                // free.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
                     self.context.rounds.notify_one();
                 }
@@ -44,7 +53,7 @@ impl Coordinator {
         }
         let origin = self.origin(&shard, &lease, role);
         tracing::info!(
-            stream = %self.context.stream, shard = %shard.id, epoch = opening.epoch, ?origin, "the shard is opened"
+            shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
         );
         let mut reader = Reader::new(shard, opening, origin.clone(), self.beginning.retention);
         if self.first_pass {
@@ -54,10 +63,10 @@ impl Coordinator {
                 () = reader.open(self.beginning.moment) => {}
             }
         } else {
-            // Its place is known, and it gets there by itself: a call that is slow holds up no other shard.
+            // The origin is known, so the reader's own task fetches the iterator. A slow call delays no other shard.
             reader.shard().begins_at(origin);
         }
-        // Without a receiver the subscription is gone, and the pages go with it.
+        // It fails only if the subscription was dropped, and then no one needs the pages.
         let _ = self.opened.send(pages(reader));
     }
 

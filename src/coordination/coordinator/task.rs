@@ -1,16 +1,4 @@
-//! Which shards this instance reads: the task that lists the shards, asks the lineage which are ready, takes their
-//! leases, and hands their readers to the subscription.
-//!
-//! - [`listing`]: which shards there are,
-//! - [`gone`]: shards and rows that are no longer part of the stream,
-//! - [`opening`]: the shards with which the subscription opens,
-//! - [`candidates`]: which leases to take now, and as what,
-//! - [`take`]: taking one and starting to read under it,
-//! - [`ownership`]: which rows in this instance's own name are its own,
-//! - [`unconfirmed`]: takes without an answer,
-//! - [`seek`]: moving what is being read to another place,
-//! - [`share`]: asking others for theirs, and handing over what others asked for,
-//! - [`tip`]: whether everything was read.
+//! The coordinator's task: its loop, and its pass over the lease rows.
 
 use std::{
     collections::BTreeSet,
@@ -25,6 +13,7 @@ use tokio::{
     task::JoinHandle,
     time::{Duration, Instant, sleep_until},
 };
+use tracing::Instrument;
 
 use super::{
     listing::finished, opening::SubscriptionOpening, ownership::Ownership, seek::Seek, unconfirmed::Unconfirmed,
@@ -48,8 +37,8 @@ use crate::{
     util::mutex::lock,
 };
 
-/// Calls on the lease store, and first iterators fetched, at the same time. Both have limits per shard or table, none per
-/// account that this would reach.
+/// How many calls on the lease store, or for first iterators, are in flight at once. The service limits both per shard
+/// or table, and this number reaches no limit per account.
 pub(super) const CALLS_AT_ONCE: usize = 64;
 
 /// The stream as it was when the subscription began.
@@ -59,11 +48,11 @@ pub(crate) struct Beginning {
     pub(crate) moment: ServiceTime,
     /// When the stream was created.
     pub(crate) created: Option<i64>,
-    /// How long it keeps records.
+    /// How long the stream keeps records.
     pub(crate) retention: Option<Duration>,
 }
 
-/// See the module.
+/// The state of the task.
 pub(super) struct Coordinator {
     pub(super) context: Arc<SubscriptionContext>,
     pub(super) shards: Arc<Shards>,
@@ -71,7 +60,7 @@ pub(super) struct Coordinator {
     pub(super) seeks: mpsc::UnboundedReceiver<Seek>,
     pub(super) beginning: Beginning,
     pub(super) started_at: Instant,
-    /// Where shards open: as the descriptor says, until the stream turns out to be another one.
+    /// Where shards open: as the descriptor says, unless the stream turns out to be another one.
     pub(super) plan: Plan,
     pub(super) shard_list: ShardList,
     /// What the first complete listing showed; none before it.
@@ -108,7 +97,7 @@ pub(super) struct Coordinator {
     pub(super) eager_until: Instant,
 }
 
-/// Starts the coordinator. `ready` is told when the first pass is done.
+/// Starts the coordinator. It sends `ready` when the first pass is done.
 pub(crate) fn start(
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
@@ -145,7 +134,9 @@ pub(crate) fn start(
         removed: Vec::new(),
         eager_until: now,
     };
-    tokio::spawn(coordinator.run(ready))
+    let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
+    let span = tracing::info_span!("coordinator", %stream, %consumer);
+    tokio::spawn(coordinator.run(ready).instrument(span))
 }
 
 impl Coordinator {
@@ -161,11 +152,11 @@ impl Coordinator {
         self.pass(self.listed_at).await;
         self.first_pass = false;
         if self.first_listing.is_none() && self.opening.is_none() {
-            // What was closed when the subscription began is not known any more, so nothing is passed over: LATEST is that
-            // moment, for children too.
+            // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
+            // over, and LATEST becomes the time of the start, for children too.
             self.plan.begin_at(&since(self.beginning.moment));
         }
-        // Nobody waits any more if `subscribe` was cancelled.
+        // It fails only if `subscribe` was cancelled.
         let _ = ready.send(());
         loop {
             let next_listing = self.next_listing.filter(|_| listing.is_none());
@@ -191,8 +182,8 @@ impl Coordinator {
         }
     }
 
-    /// A shard ended, or is gone. Gives when that was if the leases should be looked at now, and not only after the listing
-    /// that it asks for.
+    /// A shard ended or was denied, so the shards are listed at once. Returns the time if the next pass should start
+    /// now, without waiting for that listing.
     fn list_now(&mut self) -> Option<Instant> {
         let now = Instant::now();
         self.next_listing = Some(now);
@@ -201,20 +192,21 @@ impl Coordinator {
         (!self.misses_children()).then_some(now)
     }
 
-    /// Takes note of the shards that the last pages of their parents named.
+    /// Adds the shards that the last pages of their parents named.
     fn add_announced_children(&mut self) {
         for shard in self.shards.all() {
             self.shard_list.add_children(&shard.children(), Instant::now());
         }
     }
 
-    /// Reads the leases, and takes what is ready and free.
+    /// Reads the leases and applies them, then sets the time of the next pass.
     async fn pass(&mut self, begun: Instant) {
         if self.context.lifecycle.is_running() {
             self.process_leases(begun).await;
         }
         let settings = &self.context.settings;
-        // After a renewal interval, or as soon as a lease will have run out. One may have since, while others were being taken.
+        // The next pass is due after a renewal interval, or earlier if a lease expires. That time can be in the past,
+        // because takes need time.
         let expires = self.expiry.next_expiry(&self.context.owner, settings.lease_ttl, self.leases_read_at);
         self.next_pass = expires.into_iter().fold(Instant::now() + settings.renew_interval, Instant::min);
     }
@@ -245,7 +237,7 @@ impl Coordinator {
         if self.opening.is_none()
             && let Some(first) = self.first_listing.take()
         {
-            // An older listing says nothing about a row that came since.
+            // A listing older than the pass says nothing about a row that appeared since.
             let listed_at = if self.listed_at >= begun { self.listed_at } else { now };
             self.open(&first, &rows, listed_at);
         }
@@ -263,7 +255,7 @@ impl Coordinator {
         }
     }
 
-    /// A row from which it shows that another process runs under this owner id, and that this one is to yield (E4).
+    /// A row that shows that another process runs under this owner id and that this one must yield (E4).
     fn find_twin<'a>(&self, rows: &'a [Lease], now: Instant) -> Option<&'a Lease> {
         let (me, ttl) = (&self.context.owner, self.context.settings.lease_ttl);
         let mut ownership = lock(&self.ownership);
@@ -280,14 +272,14 @@ impl Coordinator {
         )
     }
 
-    /// Fixes the opening, when shards and rows are known for the first time. Rows of shards that are not listed are missing
-    /// since then.
+    /// Decides the opening when shards and rows are known for the first time. Shards that have a row and are not listed
+    /// count as missing since `listed_at`.
     fn open(&mut self, first: &[ListedShard], rows: &[Lease], listed_at: Instant) {
         let (own, foreign): (Vec<&Lease>, Vec<&Lease>) = rows.iter().partition(|row| self.is_of_this_stream(row));
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
             let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.context.stream) };
-            tracing::warn!(%error, "the checkpoints of the old stream are not used");
+            tracing::warn!(%error, "ignoring the checkpoints of the old stream");
             self.context.events.error(None, error);
         }
         self.shard_list.add_from_rows(&own, listed_at);

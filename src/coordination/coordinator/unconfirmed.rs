@@ -1,6 +1,9 @@
-//! Takes of which nobody knows whether they were applied: the call failed, or was given up. While the subscription runs, the
-//! next look at the leases shows a lease that was taken as this instance's own, and it is taken again. When the
-//! subscription closes there is no such look, and the shard would stand still for the time to live of a lease (L9).
+//! Takes without a response: the call failed or was abandoned, and the store may have applied it or not (L9).
+//!
+//! **Before closing, a take without a response is repeated once.** While the subscription runs, its next read of the
+//! lease table shows what became of the take. On closing there is no next read, and a lease that was taken after all
+//! would stand idle for its time to live. The second take is either applied, or refused with the row that shows the
+//! first one. The instance releases the lease in both cases, and a write that is still on its way arrives too late.
 
 use std::{mem, sync::Arc};
 
@@ -15,22 +18,22 @@ use crate::{
     util::mutex::lock,
 };
 
-/// A take without an answer.
+/// A take without a response.
 pub(super) type Unconfirmed = (Arc<Shard>, Take);
 
 impl Coordinator {
-    /// Notes a take that failed.
+    /// Remembers a take that failed.
     pub(super) fn note_unconfirmed(&self, shard: Arc<Shard>, take: Take, error: StoreError) {
         shard.report_store("taking the lease", error);
         lock(&self.unconfirmed).push((shard, take));
     }
 
-    /// The leases were looked at, and the takes that still should be are made again.
+    /// Forgets them: the leases were read, and the pass makes the takes again that are still needed.
     pub(super) fn forget_unconfirmed(&self) {
         lock(&self.unconfirmed).clear();
     }
 
-    /// Makes each of them once more, so that it is known who has the lease, and lets go of it.
+    /// Repeats each take once, which shows who has the lease, and releases it.
     pub(super) async fn release_unconfirmed(&self) {
         let unconfirmed = mem::take(&mut *lock(&self.unconfirmed));
         stream::iter(unconfirmed).for_each_concurrent(CALLS_AT_ONCE, |unconfirmed| self.release(unconfirmed)).await;
@@ -40,12 +43,14 @@ impl Coordinator {
         let sent_at = Instant::now();
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
-            // The first one was applied.
+            // The first take was applied.
             Ok(Write::Refused(Some(row))) if was_left_by(&take, &row) => row,
             Ok(Write::Refused(_)) => return,
             Err(error) => {
-                let (stream, shard_id) = (&self.context.stream, &shard.id);
-                return tracing::warn!(%stream, shard = %shard_id, %error, "the lease may have been taken, and will run out by itself");
+                return tracing::warn!(
+                    shard = %shard.id, %error,
+                    "the take has no response: if the store applied it, the lease expires after its time to live"
+                );
             }
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
