@@ -150,7 +150,8 @@ impl KinesisBroker {
     /// # Errors
     ///
     /// - [`KinesisError::Invalid`]: the configuration lacks a region, or something else that it needs; the endpoint is no
-    ///   URL; the owner id or the consumer's name is empty; the call timeout is outside of its limits.
+    ///   URL; the owner id or the consumer's name is empty; the call timeout is outside of its limits; the build has no
+    ///   HTTP client, since the cargo feature `default-https-client` is off and the configuration names none.
     /// - [`KinesisError::NotConnected`]: the connection, shared with a clone, was shut down.
     ///
     /// # Cancel safety

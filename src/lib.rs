@@ -100,6 +100,9 @@
 //!
 //! # Features
 //!
+//! - `default-https-client`, `sso`, `credentials-process`: what the SDK needs to reach AWS by its standard chain. On by
+//!   default. A program that passes its own `SdkConfig` to [`KinesisBroker::from_config`] can switch them off and compile
+//!   less.
 //! - `embedded`: `EmbeddedLeaseStore`, leases in a file of this host, for one instance without DynamoDB. Off by default: it
 //!   brings the database redb.
 //! - `dynamodb`: `DynamoDbLeaseStore`, leases in a table of DynamoDB that the instances of a consumer share and that
@@ -108,6 +111,8 @@
 //!   by default.
 //! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
 //!   default.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod aws;
 mod broker;
