@@ -21,6 +21,7 @@ use crate::{
     dead_letters::{circuit::Gate, record::letter},
     error::{
         KinesisError,
+        chain::Chain,
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::Entry,
@@ -160,7 +161,7 @@ impl DeadLetters {
             Next::DeadLetter
         });
         if back != Back::Over {
-            tracing::warn!(%error, "a dead letter was not written");
+            tracing::warn!(error = %Chain(&error), "a dead letter was not written");
             ledger.report(error);
         }
     }
@@ -169,7 +170,7 @@ impl DeadLetters {
 /// Writes one record.
 async fn put(hub: &Hub, to: &str, spent: &Returned) -> Result<(), ServiceFailure> {
     let refused = |error: KinesisError| {
-        ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, format!("nothing was sent: {error}"))
+        ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, "nothing was sent").caused_by(error)
     };
     let letter = letter(hub, spent).map_err(refused)?;
     let entry = Entry { partition_key: letter.partition_key, explicit_hash_key: None, data: letter.data };

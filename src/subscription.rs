@@ -13,7 +13,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     delivery::Delivery,
-    error::{ErrorClass, KinesisError, service::ServiceFailure},
+    error::{ErrorClass, KinesisError, chain::Chain, service::ServiceFailure},
     reading::read_ahead::Pages,
     state::{
         context::Hub,
@@ -185,7 +185,7 @@ impl Subscription {
         while let Some(letter) = self.hub.inbox.take(now) {
             match letter {
                 Letter::Error(error) if tolerance.covers(&error) => {
-                    tracing::warn!(stream = %self.hub.stream, %error, "an error that is being dealt with");
+                    tracing::warn!(stream = %self.hub.stream, error = %Chain(&error), "an error that is being dealt with");
                 }
                 Letter::Error(error) => return Poll::Ready(Some(Err(error))),
                 Letter::Due(due) => {

@@ -852,7 +852,7 @@ async fn an_aggregated_record_is_an_error_that_names_it_and_takes_its_place() {
     let error = item(&mut first).await.unwrap().unwrap_err();
     assert_eq!(error.class(), ErrorClass::Record);
     match error {
-        KinesisError::AggregatedRecord { stream: of, shard: inside, sequence_number, partition_key, data } => {
+        KinesisError::AggregatedRecord { stream: of, shard: inside, sequence_number, partition_key, data, .. } => {
             assert_eq!((&*of, inside.as_str(), sequence_number.as_str()), (stream.as_str(), &*shard, &*number));
             assert_eq!((partition_key.as_deref(), &data[..]), (Some("a"), &blob[..]));
         }

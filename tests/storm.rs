@@ -22,7 +22,7 @@ use kinesis_stream::{
     Checkpoint, Delivery, ErrorClass, Held, KinesisBroker, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
     MemoryLeaseStore, Seen, StoreFuture, Subscription, Take, Write,
 };
-use kinesis_stream_support::{AwsError, Emulator, Op, Shard};
+use kinesis_stream_support::{AwsError, Emulator, Op, Shard, chain};
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::{Duration, Instant, sleep, timeout},
@@ -279,7 +279,7 @@ async fn work(mut subscription: Subscription, mut dice: Dice, world: Shared) {
                 held.push(delivery);
             }
             Ok(Some(Err(error))) if error.class() == ErrorClass::Transient => {}
-            Ok(Some(Err(error))) => world.lock().unwrap().violations.push(error.to_string()),
+            Ok(Some(Err(error))) => world.lock().unwrap().violations.push(chain(&error)),
             Ok(None) => world.lock().unwrap().violations.push("the stream has ended".into()),
             Err(_) => {}
         }

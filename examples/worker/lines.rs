@@ -7,6 +7,7 @@ use std::{
 };
 
 use kinesis_stream::{CloseReport, Commit, Delivery, ShardId};
+use kinesis_stream_support::chain;
 use serde_json::{Value, json};
 
 /// See the module.
@@ -60,7 +61,7 @@ impl Lines {
 
     /// Something went wrong.
     pub(crate) fn error(&self, error: &(dyn Error + 'static)) {
-        self.say("error", json!({ "error": error.to_string() }));
+        self.say("error", json!({ "error": chain(error) }));
     }
 
     /// All is over.

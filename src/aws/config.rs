@@ -197,6 +197,7 @@ mod tests {
     use super::*;
     use crate::{
         aws::canned::Canned,
+        error::chain::Chain,
         kinesis::{SdkService, Service},
     };
 
@@ -220,7 +221,7 @@ mod tests {
         assert!(bare.behavior_version().is_none() && bare.sleep_impl().is_none() && bare.http_client().is_none());
         check(&bare, KINESIS).unwrap();
         let failed = SdkService::new(&bare).describe("orders").await.unwrap_err();
-        assert!(failed.to_string().contains("Connection refused"), "{failed}");
+        assert!(Chain(&failed).to_string().contains("Connection refused"), "{}", Chain(&failed));
     }
 
     // L3

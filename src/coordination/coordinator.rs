@@ -36,7 +36,7 @@ use crate::{
         expiry::Witness,
         shard_list::{Catalogue, Gone},
     },
-    error::KinesisError,
+    error::{KinesisError, chain::Chain},
     kinesis::{ListedShard, ServiceTime},
     lease::Lease,
     reading::{read_ahead::Pages, reader::since},
@@ -294,7 +294,7 @@ impl Coordinator {
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
             let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.hub.stream) };
-            tracing::warn!(%error, "the checkpoints of the old stream are not used");
+            tracing::warn!(error = %Chain(&error), "the checkpoints of the old stream are not used");
             self.hub.inbox.error(None, error);
         }
         self.catalogue.remember(&own, listed_at);

@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     coordination::due_queue::Looks,
-    error::{KinesisError, service::StoreError},
+    error::{KinesisError, chain::Chain, service::StoreError},
     lease::{Lease, Write},
     state::{
         context::Hub,
@@ -158,7 +158,7 @@ impl Keeper {
             Err(error) => {
                 if ledger.failed(&errand, &error, Instant::now()) {
                     tracing::warn!(
-                        stream = %self.hub.stream, shard = %ledger.shard, epoch = errand.held.epoch, %error,
+                        stream = %self.hub.stream, shard = %ledger.shard, epoch = errand.held.epoch, error = %Chain(&error),
                         "the lease store failed while {}", errand.duty.doing()
                     );
                     ledger.report_store(errand.duty.doing(), error);

@@ -15,7 +15,7 @@ use super::{error::PublishError, prepared::Prepared, stats::PublishStats};
 use crate::{
     budget::{Budget, Forecast, Grant},
     connection::Connection,
-    error::KinesisError,
+    error::{KinesisError, chain::Chain},
     kinesis::Service,
     publishing::{
         accumulator::Lanes,
@@ -207,7 +207,7 @@ impl Desk {
 
     fn warn(&self, failures: impl IntoIterator<Item = PublishError>) {
         for failure in failures {
-            tracing::warn!(stream = %self.stream, error = %failure, "a record was not published, and nobody asked");
+            tracing::warn!(stream = %self.stream, error = %Chain(&failure), "a record was not published, and nobody asked");
         }
     }
 }

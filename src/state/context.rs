@@ -16,7 +16,7 @@ use tokio::{sync::Notify, time::timeout};
 use crate::{
     budget::Budget,
     config::settings::Settings,
-    error::{KinesisError, service::StoreError},
+    error::{KinesisError, chain::Chain, service::StoreError},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
     state::{dead_letter_queue::Outbox, events::Inbox, lifecycle::Life},
@@ -130,7 +130,7 @@ impl Hub {
 
     /// Ends the subscription after this error.
     pub(crate) fn fail(&self, error: KinesisError) {
-        tracing::error!(stream = %self.stream, %error, "the subscription ends");
+        tracing::error!(stream = %self.stream, error = %Chain(&error), "the subscription ends");
         self.inbox.fatal(error);
         self.life.close(Duration::ZERO);
     }

@@ -3,6 +3,7 @@
 //! - [`Emulator`]: a Kinesis of one's own, in this process, and [`Ground`]: the same helpers over any server;
 //! - [`DynamoDb`]: a DynamoDB of one's own, in this process;
 //! - [`Faults`]: calls that fail, wait, hang or come back changed, and their log: of an emulator, or of a client;
+//! - [`chain`]: an error with its causes, as one line;
 //! - [`canned`]: a Kinesis that answers from templates, for benchmarks;
 //! - [`earthquakes`]: real data to put into a stream;
 //! - [`Rng`] and [`seeds`]: randomized tests that can be replayed;
@@ -22,6 +23,7 @@
 //! Nothing here depends on the library.
 
 pub mod canned;
+mod chain;
 mod dynamodb;
 pub mod earthquakes;
 mod emulator;
@@ -36,6 +38,7 @@ mod shard;
 mod wire;
 
 pub use self::{
+    chain::chain,
     dynamodb::{DYNAMODB_VARIABLE, DynamoDb, Written},
     emulator::{Builder, Emulator},
     faults::{AwsError, Call, Faults, Rule},

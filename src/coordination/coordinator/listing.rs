@@ -11,6 +11,7 @@ use crate::{
     coordination::shard_list::Catalogue,
     error::{
         ErrorClass, KinesisError,
+        chain::Chain,
         service::{FailureKind, ServiceFailure},
     },
     kinesis::{ListedShard, Listing},
@@ -81,7 +82,7 @@ impl Coordinator {
                 return None;
             }
             Err(error) => {
-                tracing::warn!(%error, "the shards could not be listed");
+                tracing::warn!(error = %Chain(&error), "the shards could not be listed");
                 hub.inbox.error(None, error);
             }
         }

@@ -8,6 +8,7 @@ use tokio::time::{Duration, Instant};
 use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
     coordination::balance::{Claim, Stake, wanted},
+    error::chain::Chain,
     lease::{Lease, Write},
     types::id::ShardId,
 };
@@ -47,7 +48,9 @@ impl Coordinator {
                 }
                 // The next pass asks again if it still should.
                 Ok(Write::Refused(_)) => tracing::debug!(stream = %hub.stream, %shard, "its row has moved meanwhile"),
-                Err(error) => tracing::debug!(stream = %hub.stream, %shard, %error, "the shard was not asked for"),
+                Err(error) => {
+                    tracing::debug!(stream = %hub.stream, %shard, error = %Chain(&error), "the shard was not asked for")
+                }
             }
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;

@@ -10,7 +10,12 @@ use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::{CALLS_AT_ONCE, Coordinator};
-use crate::{coordination::shard_list::Gone, error::KinesisError, lease::Lease, types::id::ShardId};
+use crate::{
+    coordination::shard_list::Gone,
+    error::{KinesisError, chain::Chain},
+    lease::Lease,
+    types::id::ShardId,
+};
 
 impl Coordinator {
     /// These shards are no longer part of the stream (H6). What is in the user's hands may be settled for the drain time.
@@ -39,7 +44,7 @@ impl Coordinator {
         let was_opened = was_memory || ledger.as_ref().is_some_and(|ledger| ledger.has_begun());
         if was_opened && row.is_some_and(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.hub.stream), shard: shard.clone() };
-            tracing::warn!(%error, "a shard is gone");
+            tracing::warn!(error = %Chain(&error), "a shard is gone");
             match &ledger {
                 Some(ledger) => ledger.report(error),
                 None => self.hub.inbox.error(Some(shard), error),
@@ -73,7 +78,7 @@ impl Coordinator {
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
                 // Whatever came of it, the next listing looks again.
                 if let Err(error) = call.await {
-                    tracing::debug!(stream = %self.hub.stream, %error, "the row of a shard that is gone was not removed");
+                    tracing::debug!(stream = %self.hub.stream, error = %Chain(&error), "the row of a shard that is gone was not removed");
                 }
             })
             .await;

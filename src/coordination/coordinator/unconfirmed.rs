@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
-    error::service::StoreError,
+    error::{chain::Chain, service::StoreError},
     lease::{Held, Lease, Take, Write},
     state::shard::Ledger,
     util::mutex::lock,
@@ -45,7 +45,7 @@ impl Coordinator {
             Ok(Write::Refused(_)) => return,
             Err(error) => {
                 let (stream, shard) = (&self.hub.stream, &ledger.shard);
-                return tracing::warn!(%stream, %shard, %error, "the lease may have been taken, and will run out by itself");
+                return tracing::warn!(%stream, %shard, error = %Chain(&error), "the lease may have been taken, and will run out by itself");
             }
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };

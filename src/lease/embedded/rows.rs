@@ -151,7 +151,6 @@ fn columns(key: &LeaseKey) -> (&str, &str, &str) {
 
 fn read(key: &LeaseKey, bytes: &[u8]) -> Result<Lease, Trouble> {
     row::decode(key, bytes).map_err(|unreadable| {
-        let message = format!("the row {key} cannot be read: {unreadable}");
-        Trouble::Row(StoreError::new(message).caused_by(unreadable))
+        Trouble::Row(StoreError::new(format!("the row {key} cannot be read")).caused_by(unreadable))
     })
 }

@@ -15,7 +15,7 @@ use tokio::task::{unconstrained, yield_now};
 use uuid::Uuid;
 
 use super::{file::Source, *};
-use crate::{types::id::ShardId, util::mutex::lock};
+use crate::{error::chain::Chain, types::id::ShardId, util::mutex::lock};
 
 /// A folder that is removed in the end.
 #[derive(Debug)]
@@ -342,7 +342,8 @@ fn a_file_of_a_newer_version_and_the_database_of_another_program_are_refused_and
         transaction.commit().unwrap();
         drop(database);
         for _ in 0..2 {
-            let error = EmbeddedLeaseStore::open(&path).unwrap_err().to_string();
+            let error = EmbeddedLeaseStore::open(&path).unwrap_err();
+            let error = Chain(&error).to_string();
             assert!(error.contains(said) && error.contains(name), "{error}");
         }
     }
@@ -378,7 +379,7 @@ async fn a_row_that_cannot_be_read_fails_its_calls_alone() {
     let (zero, one) = (held(0), held(1));
     let (bad, good) = futures::join!(store.renew(&zero), store.renew(&one));
     assert_eq!(good.unwrap(), Write::Applied(()));
-    let error = bad.unwrap_err().to_string();
+    let error = Chain(&bad.unwrap_err()).to_string();
     assert!(error.starts_with("the row c/s/shard-0 cannot be read: it is in version 9"), "{error}");
     assert!(store.leases("c", "s").await.is_err());
     assert_eq!(store.leases("c", "t").await.unwrap(), []);

@@ -32,7 +32,7 @@ pub(super) fn failed(path: &Path, error: Error) -> StoreError {
         Error::UpgradeRequired(_) => "it was written by a version of the database that is too old",
         _ => "the database failed",
     };
-    StoreError::new(format!("the lease file {}: {what} ({error})", path.display())).caused_by(error)
+    StoreError::new(format!("the lease file {}: {what}", path.display())).caused_by(error)
 }
 
 /// The database panicked.
@@ -67,5 +67,5 @@ pub(super) fn ended(path: &Path) -> StoreError {
 
 /// The system gave no thread.
 pub(super) fn no_thread(path: &Path, error: std::io::Error) -> StoreError {
-    StoreError::new(format!("the lease file {}: no thread to write it: {error}", path.display())).caused_by(error)
+    StoreError::new(format!("the lease file {}: no thread to write it", path.display())).caused_by(error)
 }
