@@ -653,18 +653,10 @@ async fn children_are_read_from_their_first_record_when_the_process_died_right_a
 
 /// The row that an owner leaves behind that died right after it stored the end of a shard and released it.
 async fn store_end(store: &MemoryLeaseStore, stream: &str, shard: &str) {
-    let key = LeaseKey { consumer: "default".into(), stream: stream.into(), shard: shard.into() };
+    let key = LeaseKey::new("default", stream, shard);
     let owner: Arc<str> = "dead".into();
-    let take = Take {
-        key: key.clone(),
-        owner: Arc::clone(&owner),
-        seen: None,
-        parents: Vec::new(),
-        stream_created: None,
-        forget_checkpoint: false,
-    };
-    store.take(&take).await.unwrap();
-    let held = Held { key, owner, epoch: 1 };
+    store.take(&Take::new(key.clone(), Arc::clone(&owner))).await.unwrap();
+    let held = Held::new(key, owner, 1);
     assert_eq!(store.checkpoint(&held, &Checkpoint::ShardEnd).await.unwrap(), Write::Applied(()));
     assert_eq!(store.release(&held).await.unwrap(), Write::Applied(()));
 }

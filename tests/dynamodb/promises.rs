@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use kinesis_stream::{Checkpoint, LeaseStore, Take, Write, contract};
 use kinesis_stream_support::{Faults, Op};
 
-use crate::ground::{CONSUMER, Ground, PATH, STREAM, after, held, key_of, lease, n, names, row, s, ss, taken, taking};
+use crate::ground::{
+    CONSUMER, Ground, PATH, STREAM, after, held, key, key_of, lease, n, names, row, s, ss, taken, taking,
+};
 
 // E2, B2, B8
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +56,7 @@ async fn a_row_has_the_names_and_types_of_the_kcl() {
     }
 
     store.release(&one).await.unwrap();
-    let bare = Take { parents: Vec::new(), stream_created: None, ..taking("one", Some(lease(&store).await.seen())) };
+    let bare = Take::new(key(), "one").with_seen(Some(lease(&store).await.seen()));
     assert!(!ground.item(PATH).await.contains_key("leaseOwner"), "a free row has no owner");
     store.take(&bare).await.unwrap();
     let item = ground.item(PATH).await;
