@@ -111,6 +111,17 @@
 //!   by default.
 //! - `contract`: the promises of a [`LeaseStore`] as a suite of tests, `contract::run`, for those who write one. Off by
 //!   default.
+//!
+//! # Types of other crates
+//!
+//! The API shows these types of other crates. A major version of one of these crates is a major version of this one.
+//!
+//! | type | crate | re-exported as |
+//! |---|---|---|
+//! | `SdkConfig` | aws-types | [`SdkConfig`] |
+//! | `Bytes` | bytes | [`Bytes`] |
+//! | `Client` | aws-sdk-dynamodb, with the feature `dynamodb` | `DynamoDbClient` |
+//! | `Stream`, `FusedStream`, `Sink`, `BoxFuture` | futures | [`prelude`] has the traits and modules of pipelines |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -135,6 +146,11 @@ mod subscription;
 mod types;
 mod util;
 mod wire;
+
+#[cfg(feature = "dynamodb")]
+pub use aws_sdk_dynamodb::Client as DynamoDbClient;
+pub use aws_types::SdkConfig;
+pub use bytes::Bytes;
 
 #[cfg(feature = "dynamodb")]
 pub use crate::lease::DynamoDbLeaseStore;
