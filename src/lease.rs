@@ -24,8 +24,12 @@ mod memory;
 
 #[cfg(feature = "dynamodb")]
 pub use self::dynamodb::DynamoDbLeaseStore;
+#[cfg(all(fuzzing, feature = "dynamodb"))]
+pub(crate) use self::dynamodb::fuzz_row as fuzz_dynamodb_row;
 #[cfg(feature = "embedded")]
 pub use self::embedded::EmbeddedLeaseStore;
+#[cfg(all(fuzzing, feature = "embedded"))]
+pub(crate) use self::embedded::fuzz_row as fuzz_embedded_row;
 pub use self::memory::MemoryLeaseStore;
 
 /// The consumer, stream and shard that a lease belongs to. Cheap to clone.

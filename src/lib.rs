@@ -134,6 +134,9 @@ mod coordination;
 mod dead_letters;
 mod delivery;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod kinesis;
 mod lease;
 pub mod prelude;

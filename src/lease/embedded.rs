@@ -161,6 +161,15 @@ impl LeaseStore for EmbeddedLeaseStore {
     }
 }
 
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_row(bytes: &[u8]) {
+    let key = LeaseKey::new("consumer", "stream", "shard");
+    if let Ok(lease) = row::decode(&key, bytes) {
+        assert_eq!(row::decode(&key, &row::encode(&lease)), Ok(lease));
+    }
+}
+
 #[cfg(test)]
 #[path = "embedded/tests.rs"]
 mod tests;
