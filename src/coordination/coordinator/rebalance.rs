@@ -49,7 +49,7 @@ impl Coordinator {
                 // The next pass asks again if it still should.
                 Ok(Write::Refused(_)) => tracing::debug!(stream = %hub.stream, %shard, "its row has moved meanwhile"),
                 Err(error) => {
-                    tracing::debug!(stream = %hub.stream, %shard, error = %Chain(&error), "the shard was not asked for")
+                    tracing::debug!(stream = %hub.stream, %shard, error = %Chain(&error), "the shard was not asked for");
                 }
             }
         });
