@@ -17,7 +17,7 @@ use std::{
 
 use clap::Parser;
 use kinesis_stream::{MemoryLeaseStore, Publisher, SequenceNumber, ShardId, prelude::*};
-use kinesis_stream_support::{Emulator, earthquakes};
+use kinesis_stream_support::{Emulator, chain, earthquakes};
 use serde_json::Value;
 use tokio::{fs::File, io::AsyncWriteExt, time::sleep};
 use tracing_subscriber::EnvFilter;
@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
     match run(Options::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            eprintln!("error: {}", chain(&*failure));
             ExitCode::FAILURE
         }
     }

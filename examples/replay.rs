@@ -16,7 +16,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 use kinesis_stream::{Publisher, SequenceNumber, ShardId, prelude::*};
-use kinesis_stream_support::{Emulator, earthquakes};
+use kinesis_stream_support::{Emulator, chain, earthquakes};
 use tokio::time::sleep;
 use tracing_subscriber::EnvFilter;
 
@@ -49,7 +49,7 @@ async fn main() -> ExitCode {
     match run(Options::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            eprintln!("error: {}", chain(&*failure));
             ExitCode::FAILURE
         }
     }

@@ -15,7 +15,7 @@ use std::{
 use clap::Parser;
 use jiff::Timestamp;
 use kinesis_stream::{Publisher, prelude::*};
-use kinesis_stream_support::{Emulator, earthquakes};
+use kinesis_stream_support::{Emulator, chain, earthquakes};
 use tokio::{select, signal, time::sleep};
 use tracing_subscriber::EnvFilter;
 
@@ -53,7 +53,7 @@ async fn main() -> ExitCode {
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", chain(&*error));
             ExitCode::FAILURE
         }
     }

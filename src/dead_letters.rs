@@ -21,6 +21,7 @@ use crate::{
     dead_letters::{circuit::Circuit, record::record},
     error::{
         KinesisError,
+        chain::Chain,
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::Entry,
@@ -160,7 +161,7 @@ impl DeadLetters {
             Next::DeadLetter
         });
         if back != Back::Over {
-            tracing::warn!(%error, "a dead letter was not written");
+            tracing::warn!(error = %Chain(&error), "a dead letter was not written");
             shard.report(error);
         }
     }
@@ -169,7 +170,7 @@ impl DeadLetters {
 /// Writes one record.
 async fn put(context: &SubscriptionContext, to: &str, spent: &Returned) -> Result<(), ServiceFailure> {
     let refused = |error: KinesisError| {
-        ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, format!("nothing was sent: {error}"))
+        ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, "nothing was sent").caused_by(error)
     };
     let record = record(context, spent).map_err(refused)?;
     let entry = Entry { partition_key: record.partition_key, explicit_hash_key: None, data: record.data };

@@ -271,7 +271,7 @@ impl<T> Delivery<T> {
     pub fn try_map<U, E>(self, map: impl FnOnce(&T) -> Result<U, E>) -> Result<Delivery<U>, TryMapError<T, E>> {
         match map(self.payload()) {
             Ok(payload) => Ok(Delivery { payload: Payload::Mapped(payload), acker: self.acker }),
-            Err(error) => Err(TryMapError { delivery: self, error }),
+            Err(source) => Err(TryMapError { delivery: self, source }),
         }
     }
 
@@ -439,10 +439,11 @@ impl fmt::Debug for Acker {
 /// A payload could not be decoded. The delivery is still there, to be settled one way or another; dropping the error
 /// drops the delivery.
 #[derive(Debug, thiserror::Error)]
-#[error("stream {}, shard {}, sequence number {}: the payload cannot be decoded: {error}", delivery.stream(), delivery.shard(), delivery.sequence_number())]
+#[non_exhaustive]
+#[error("stream {}, shard {}, sequence number {}: the payload cannot be decoded", delivery.stream(), delivery.shard(), delivery.sequence_number())]
 pub struct TryMapError<T, E> {
     /// The delivery as it was.
     pub delivery: Delivery<T>,
     /// Why it could not be decoded.
-    pub error: E,
+    pub source: E,
 }

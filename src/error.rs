@@ -12,6 +12,7 @@ use crate::{
     },
 };
 
+pub(crate) mod chain;
 pub(crate) mod service;
 
 /// What went wrong, where, and what the library does about it.
@@ -19,13 +20,14 @@ pub(crate) mod service;
 /// As an item of a subscription it is news, not an end: [`class`](Self::class) says whether the library is
 /// dealing with it already. As the result of a call it is final for that call.
 ///
-/// The error is cheap to clone, and [`source`](std::error::Error::source) leads to the SDK's own error. Its text is whole: it
-/// says the cause, too, so a reporter that walks the sources says that once more.
+/// The error is cheap to clone. Its text says what failed; the cause is its [`source`](std::error::Error::source), which
+/// leads to the SDK's own error. Print the sources, too, where somebody is to learn why.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KinesisError {
     /// A setting or an argument is outside its limits. Nothing was sent.
     #[error("invalid {what}: {problem}")]
+    #[non_exhaustive]
     Invalid {
         /// The setting or argument, by its name in the API.
         what: &'static str,
@@ -41,13 +43,15 @@ pub enum KinesisError {
     #[error(
         "stream {stream} is already read by a live subscription of this broker and consumer; drop or close that one first"
     )]
+    #[non_exhaustive]
     AlreadySubscribed {
         /// The stream.
         stream: Arc<str>,
     },
 
     /// The stream does not exist, or did not become active in time.
-    #[error("stream {stream} cannot be used: {source}")]
+    #[error("stream {stream} cannot be used")]
+    #[non_exhaustive]
     Stream {
         /// The stream.
         stream: Arc<str>,
@@ -56,7 +60,8 @@ pub enum KinesisError {
     },
 
     /// The credentials are missing, wrong or expired, or do not allow this call.
-    #[error("access denied: {action} on stream {stream}: {source}")]
+    #[error("access denied: {action} on stream {stream}")]
+    #[non_exhaustive]
     Denied {
         /// The permission that is missing.
         action: Action,
@@ -67,7 +72,8 @@ pub enum KinesisError {
     },
 
     /// A call that is not part of reading a shard failed for another reason: the endpoint is unreachable, say.
-    #[error("stream {stream}: {source}")]
+    #[error("stream {stream}: a call on Kinesis failed")]
+    #[non_exhaustive]
     Service {
         /// The stream.
         stream: Arc<str>,
@@ -76,7 +82,8 @@ pub enum KinesisError {
     },
 
     /// Listing the shards failed. What is being read goes on; the next listing is at most a [`list_interval`](crate::KinesisStream::list_interval) away.
-    #[error("stream {stream}: the shards could not be listed, which will be tried again: {source}")]
+    #[error("stream {stream}: the shards could not be listed, which will be tried again")]
+    #[non_exhaustive]
     List {
         /// The stream.
         stream: Arc<str>,
@@ -87,9 +94,10 @@ pub enum KinesisError {
     /// A read of one shard failed. It is repeated after a second; after the eleventh failure in a row the shard is given
     /// up and taken again at the next listing. Nothing is lost.
     #[error(
-        "stream {stream}, shard {shard}: {source} ({failures} in a row; {})",
+        "stream {stream}, shard {shard}: a read failed ({failures} in a row; {})",
         if *.gave_up { "the reader gave up and starts anew at the next listing" } else { "it will be repeated" }
     )]
+    #[non_exhaustive]
     Read {
         /// The stream.
         stream: Arc<str>,
@@ -105,7 +113,8 @@ pub enum KinesisError {
 
     /// The lease store failed. The write is repeated; a lease that cannot be renewed for its whole time to live
     /// stops handing out records.
-    #[error("stream {stream}{}: lease store: {action}: {source}", shard.as_ref().map(|s| format!(", shard {s}")).unwrap_or_default())]
+    #[error("stream {stream}{}: the lease store failed while {action}", shard.as_ref().map(|s| format!(", shard {s}")).unwrap_or_default())]
+    #[non_exhaustive]
     Store {
         /// The stream.
         stream: Arc<str>,
@@ -123,6 +132,7 @@ pub enum KinesisError {
         Some(owner) => format!("{owner} holds the shard now"),
         None => "nobody holds the shard now".to_owned(),
     })]
+    #[non_exhaustive]
     LeaseLost {
         /// The stream.
         stream: Arc<str>,
@@ -136,9 +146,10 @@ pub enum KinesisError {
 
     /// Some shards could not be moved by a [`seek`](crate::Seeker::seek): they go on where they were. All others moved.
     #[error(
-        "stream {stream}: {} could not be moved and read on where they were: {source}",
+        "stream {stream}: {} could not be moved and read on where they were",
         shards.iter().map(|shard| format!("shard {shard}")).collect::<Vec<_>>().join(", ")
     )]
+    #[non_exhaustive]
     Seek {
         /// The stream.
         stream: Arc<str>,
@@ -151,6 +162,7 @@ pub enum KinesisError {
     /// The shard that a [`seek`](crate::Seeker::seek) names is not being read by this subscription: another instance holds
     /// it, it was read to its end, or there is no such shard.
     #[error("stream {stream}: shard {shard} is not being read by this subscription")]
+    #[non_exhaustive]
     NotHeld {
         /// The stream.
         stream: Arc<str>,
@@ -163,6 +175,7 @@ pub enum KinesisError {
         "stream {stream}, shard {shard}: another live process uses the owner id {owner} (it took epoch {epoch}); \
          every process needs an owner id of its own"
     )]
+    #[non_exhaustive]
     DuplicateOwner {
         /// The stream.
         stream: Arc<str>,
@@ -181,6 +194,7 @@ pub enum KinesisError {
          Library ({} bytes), which is not split into its user records; turn aggregation off in the producer",
         data.len()
     )]
+    #[non_exhaustive]
     AggregatedRecord {
         /// The stream.
         stream: Arc<str>,
@@ -200,8 +214,9 @@ pub enum KinesisError {
     #[error(
         "stream {}, shard {}, sequence number {}: given up after attempt {attempts}: {reason}{}",
         record.stream(), record.shard(), record.sequence_number(),
-        source.as_ref().map(|source| format!("; it cannot be a dead letter either: {source}")).unwrap_or_default()
+        if source.is_some() { "; it cannot be a dead letter either" } else { "" }
     )]
+    #[non_exhaustive]
     AttemptsSpent {
         /// The record as it came, and where it stood.
         record: Arc<Record>,
@@ -220,8 +235,9 @@ pub enum KinesisError {
     /// succeeds the record stays unsettled, and the checkpoint of its shard in front of it. The rest of the shard goes on.
     #[error(
         "stream {stream}, shard {shard}, sequence number {sequence_number}: the record could not be written to the \
-         dead-letter stream {dead_letter}, which will be tried again: {source}"
+         dead-letter stream {dead_letter}, which will be tried again"
     )]
+    #[non_exhaustive]
     DeadLetter {
         /// The stream.
         stream: Arc<str>,
@@ -238,10 +254,10 @@ pub enum KinesisError {
     /// The service no longer takes the place of a checkpoint: the record is older than the retention, or of another
     /// shard. The shard is read from the oldest record that it still keeps; what lay between is no longer there.
     #[error(
-        "stream {stream}, shard {shard}: the checkpoint {checkpoint} no longer leads anywhere{}; reading from the oldest \
-         record that is kept",
-        source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default()
+        "stream {stream}, shard {shard}: the checkpoint {checkpoint} no longer leads anywhere; reading from the oldest \
+         record that is kept"
     )]
+    #[non_exhaustive]
     CheckpointLost {
         /// The stream.
         stream: Arc<str>,
@@ -257,6 +273,7 @@ pub enum KinesisError {
     /// A shard that was being read is no longer part of the stream, though its end was not reached: its records are older
     /// than the retention. Its lease is released, and its children are no longer held back.
     #[error("stream {stream}, shard {shard} is gone before it was read to its end; its children are read without it")]
+    #[non_exhaustive]
     ShardGone {
         /// The stream.
         stream: Arc<str>,
@@ -267,6 +284,7 @@ pub enum KinesisError {
     /// The stream was deleted and created again under its name. The old one's checkpoints are not used: the new one is read
     /// from its oldest record.
     #[error("stream {stream} was deleted and created again; the new one is read from its start")]
+    #[non_exhaustive]
     StreamRecreated {
         /// The stream.
         stream: Arc<str>,
@@ -274,7 +292,8 @@ pub enum KinesisError {
 
     /// The service refuses this record and would refuse it again: it is too large for its stream, say. It was sent alone,
     /// so the others are not concerned.
-    #[error("stream {stream}: the service refuses the record: {source}")]
+    #[error("stream {stream}: the service refuses the record")]
+    #[non_exhaustive]
     Refused {
         /// The stream.
         stream: Arc<str>,
@@ -284,10 +303,8 @@ pub enum KinesisError {
 
     /// A record was sent until its time or its attempts were used up, and never found to be stored. After a lost answer it
     /// may be in the stream nevertheless.
-    #[error(
-        "stream {stream}: a record could not be published in {attempts} attempts and {waited:?}{}",
-        source.as_ref().map(|source| format!("; the last one: {source}")).unwrap_or_default()
-    )]
+    #[error("stream {stream}: a record could not be published in {attempts} attempts and {waited:?}")]
+    #[non_exhaustive]
     GaveUp {
         /// The stream.
         stream: Arc<str>,
@@ -305,13 +322,15 @@ pub enum KinesisError {
     #[error(
         "stream {stream}: the tasks that worked on it ended: their runtime was shut down, or the lease store panicked"
     )]
+    #[non_exhaustive]
     Interrupted {
         /// The stream.
         stream: Arc<str>,
     },
 
     /// The Kinesis stream itself is gone. The subscription ends after this item.
-    #[error("stream {stream} is gone: {source}")]
+    #[error("stream {stream} is gone")]
+    #[non_exhaustive]
     StreamGone {
         /// The stream.
         stream: Arc<str>,

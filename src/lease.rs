@@ -28,12 +28,17 @@ mod memory;
 
 #[cfg(feature = "dynamodb")]
 pub use self::dynamodb::DynamoDbLeaseStore;
+#[cfg(all(fuzzing, feature = "dynamodb"))]
+pub(crate) use self::dynamodb::fuzz_row as fuzz_dynamodb_row;
 #[cfg(feature = "embedded")]
 pub use self::embedded::EmbeddedLeaseStore;
+#[cfg(all(fuzzing, feature = "embedded"))]
+pub(crate) use self::embedded::fuzz_row as fuzz_embedded_row;
 pub use self::memory::MemoryLeaseStore;
 
 /// The consumer, stream and shard that a lease belongs to. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub struct LeaseKey {
     /// The consumer's name, as set with [`KinesisBroker::consumer`](crate::KinesisBroker::consumer).
     pub consumer: Arc<str>,
@@ -41,6 +46,13 @@ pub struct LeaseKey {
     pub stream: Arc<str>,
     /// The shard.
     pub shard: ShardId,
+}
+
+impl LeaseKey {
+    /// The key of this consumer, stream and shard.
+    pub fn new(consumer: impl Into<Arc<str>>, stream: impl Into<Arc<str>>, shard: impl Into<ShardId>) -> Self {
+        Self { consumer: consumer.into(), stream: stream.into(), shard: shard.into() }
+    }
 }
 
 impl fmt::Display for LeaseKey {
@@ -51,6 +63,7 @@ impl fmt::Display for LeaseKey {
 
 /// One row of the lease table, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lease {
     /// Whose row it is.
     pub key: LeaseKey,
@@ -75,6 +88,7 @@ pub struct Lease {
 /// The lease of one shard as its holder knows it: what [`renew`](LeaseStore::renew),
 /// [`checkpoint`](LeaseStore::checkpoint) and [`release`](LeaseStore::release) are conditional on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Held {
     /// Whose row it is.
     pub key: LeaseKey,
@@ -86,6 +100,7 @@ pub struct Held {
 
 /// What an instance asks for when it takes a lease.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Take {
     /// Whose row it is.
     pub key: LeaseKey,
@@ -103,6 +118,7 @@ pub struct Take {
 
 /// The state of a row on which a write is conditional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Seen {
     /// [`Lease::epoch`] as seen.
     pub epoch: u64,
@@ -110,7 +126,110 @@ pub struct Seen {
     pub counter: u64,
 }
 
+impl Held {
+    /// The lease of this row, as this owner took it with this epoch.
+    pub fn new(key: LeaseKey, owner: impl Into<Arc<str>>, epoch: u64) -> Self {
+        Self { key, owner: owner.into(), epoch }
+    }
+}
+
+impl Take {
+    /// A take of a row that does not exist yet. The setters say more.
+    pub fn new(key: LeaseKey, owner: impl Into<Arc<str>>) -> Self {
+        let owner = owner.into();
+        Self { key, owner, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false }
+    }
+
+    /// Sets [`seen`](Self#structfield.seen).
+    #[must_use]
+    pub fn with_seen(self, seen: Option<Seen>) -> Self {
+        Self { seen, ..self }
+    }
+
+    /// Sets [`parents`](Self#structfield.parents).
+    #[must_use]
+    pub fn with_parents(self, parents: Vec<ShardId>) -> Self {
+        Self { parents, ..self }
+    }
+
+    /// Sets [`stream_created`](Self#structfield.stream_created).
+    #[must_use]
+    pub fn with_stream_created(self, stream_created: Option<i64>) -> Self {
+        Self { stream_created, ..self }
+    }
+
+    /// Sets [`forget_checkpoint`](Self#structfield.forget_checkpoint).
+    #[must_use]
+    pub fn with_forget_checkpoint(self, forget_checkpoint: bool) -> Self {
+        Self { forget_checkpoint, ..self }
+    }
+}
+
+impl Seen {
+    /// A row with this epoch and this counter.
+    #[must_use]
+    pub fn new(epoch: u64, counter: u64) -> Self {
+        Self { epoch, counter }
+    }
+}
+
 impl Lease {
+    /// A free row without a checkpoint. The setters say more.
+    ///
+    /// ```
+    /// use kinesis_stream::{Checkpoint, Lease, LeaseKey, Seen};
+    ///
+    /// let key = LeaseKey::new("archive", "orders", "shardId-000000000000");
+    /// let lease = Lease::new(key, Seen::new(3, 250))
+    ///     .with_owner(Some("instance-1".into()))
+    ///     .with_checkpoint(Some(Checkpoint::ShardEnd));
+    /// assert!(lease.is_ended());
+    /// ```
+    #[must_use]
+    pub fn new(key: LeaseKey, seen: Seen) -> Self {
+        let Seen { epoch, counter } = seen;
+        Self {
+            key,
+            owner: None,
+            epoch,
+            counter,
+            checkpoint: None,
+            parents: Vec::new(),
+            stream_created: None,
+            wanted_by: None,
+        }
+    }
+
+    /// Sets [`owner`](Self#structfield.owner).
+    #[must_use]
+    pub fn with_owner(self, owner: Option<Arc<str>>) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Sets [`checkpoint`](Self#structfield.checkpoint).
+    #[must_use]
+    pub fn with_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
+        Self { checkpoint, ..self }
+    }
+
+    /// Sets [`parents`](Self#structfield.parents).
+    #[must_use]
+    pub fn with_parents(self, parents: Vec<ShardId>) -> Self {
+        Self { parents, ..self }
+    }
+
+    /// Sets [`stream_created`](Self#structfield.stream_created).
+    #[must_use]
+    pub fn with_stream_created(self, stream_created: Option<i64>) -> Self {
+        Self { stream_created, ..self }
+    }
+
+    /// Sets [`wanted_by`](Self#structfield.wanted_by).
+    #[must_use]
+    pub fn with_wanted_by(self, wanted_by: Option<Arc<str>>) -> Self {
+        Self { wanted_by, ..self }
+    }
+
     /// Whether the shard was read to its end.
     #[must_use]
     pub fn is_ended(&self) -> bool {

@@ -129,6 +129,9 @@ mod coordination;
 mod dead_letters;
 mod delivery;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod kinesis;
 mod lease;
 pub mod prelude;
@@ -141,6 +144,11 @@ mod subscription;
 mod types;
 mod util;
 mod wire;
+
+#[cfg(feature = "dynamodb")]
+pub use aws_sdk_dynamodb::Client as DynamoDbClient;
+pub use aws_types::SdkConfig;
+pub use bytes::Bytes;
 
 #[cfg(feature = "dynamodb")]
 pub use crate::lease::DynamoDbLeaseStore;

@@ -67,20 +67,16 @@ fn name(text: &str) -> Option<Arc<str>> {
 
 impl Columns {
     fn lease(&self, key: &LeaseKey) -> Result<Lease, StoreError> {
-        Ok(Lease {
-            key: key.clone(),
-            owner: name(&self.owner),
-            epoch: self.epoch,
-            counter: self.counter,
-            checkpoint: from_text(&self.checkpoint)?,
-            parents: self.parents.split_whitespace().map(Into::into).collect(),
-            stream_created: self.created,
-            wanted_by: name(&self.wanted_by),
-        })
+        Ok(Lease::new(key.clone(), self.seen())
+            .with_owner(name(&self.owner))
+            .with_checkpoint(from_text(&self.checkpoint)?)
+            .with_parents(self.parents.split_whitespace().map(Into::into).collect())
+            .with_stream_created(self.created)
+            .with_wanted_by(name(&self.wanted_by)))
     }
 
     fn seen(&self) -> Seen {
-        Seen { epoch: self.epoch, counter: self.counter }
+        Seen::new(self.epoch, self.counter)
     }
 }
 

@@ -45,22 +45,16 @@ impl Drop for Folder {
 }
 
 fn key(shard: &str) -> LeaseKey {
-    LeaseKey { consumer: "default".into(), stream: STREAM.into(), shard: shard.into() }
+    LeaseKey::new("default", STREAM, shard)
 }
 
 fn take(shard: &str) -> Take {
-    Take {
-        key: key(shard),
-        owner: "a".into(),
-        seen: None,
-        parents: vec!["shardId-p".into(), "shardId-q".into()],
-        stream_created: Some(1_700_000_000_123),
-        forget_checkpoint: false,
-    }
+    let parents = vec!["shardId-p".into(), "shardId-q".into()];
+    Take::new(key(shard), "a").with_parents(parents).with_stream_created(Some(1_700_000_000_123))
 }
 
 fn held(shard: &str) -> Held {
-    Held { key: key(shard), owner: "a".into(), epoch: 1 }
+    Held::new(key(shard), "a", 1)
 }
 
 fn after(number: usize) -> Checkpoint {

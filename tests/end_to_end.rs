@@ -656,18 +656,10 @@ async fn children_are_read_from_their_first_record_if_the_process_died_right_aft
 
 /// Writes the row of an owner that died right after it stored the end of a shard and released the lease.
 async fn store_end(store: &MemoryLeaseStore, stream: &str, shard: &str) {
-    let key = LeaseKey { consumer: "default".into(), stream: stream.into(), shard: shard.into() };
+    let key = LeaseKey::new("default", stream, shard);
     let owner: Arc<str> = "dead".into();
-    let take = Take {
-        key: key.clone(),
-        owner: Arc::clone(&owner),
-        seen: None,
-        parents: Vec::new(),
-        stream_created: None,
-        forget_checkpoint: false,
-    };
-    store.take(&take).await.unwrap();
-    let held = Held { key, owner, epoch: 1 };
+    store.take(&Take::new(key.clone(), Arc::clone(&owner))).await.unwrap();
+    let held = Held::new(key, owner, 1);
     assert_eq!(store.checkpoint(&held, &Checkpoint::ShardEnd).await.unwrap(), Write::Applied(()));
     assert_eq!(store.release(&held).await.unwrap(), Write::Applied(()));
 }
@@ -856,7 +848,7 @@ async fn an_aggregated_record_yields_an_error_that_names_it_at_its_place_in_the_
     let error = item(&mut first).await.unwrap().unwrap_err();
     assert_eq!(error.class(), ErrorClass::Record);
     match error {
-        KinesisError::AggregatedRecord { stream: of, shard: inside, sequence_number, partition_key, data } => {
+        KinesisError::AggregatedRecord { stream: of, shard: inside, sequence_number, partition_key, data, .. } => {
             assert_eq!((&*of, inside.as_str(), sequence_number.as_str()), (stream.as_str(), &*shard, &*number));
             assert_eq!((partition_key.as_deref(), &data[..]), (Some("a"), &blob[..]));
         }

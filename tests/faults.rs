@@ -227,14 +227,7 @@ async fn a_tolerant_pipeline_survives_an_outage_a_throttle_and_a_lost_lease() {
 async fn steal_lease(store: &MemoryLeaseStore) -> u64 {
     let row = rows(store, STREAM).await.remove(SHARD).unwrap();
     let seen = Some(row.seen());
-    let mut theft = Take {
-        key: row.key,
-        owner: "thief".into(),
-        seen,
-        parents: row.parents,
-        stream_created: None,
-        forget_checkpoint: false,
-    };
+    let mut theft = Take::new(row.key, "thief").with_seen(seen).with_parents(row.parents);
     loop {
         match store.take(&theft).await.unwrap() {
             Write::Applied(lease) => return lease.epoch,

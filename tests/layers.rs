@@ -29,6 +29,7 @@ const ORDER: &[&str] = &[
     "subscription",
     "broker",
     "prelude",
+    "fuzzing",
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

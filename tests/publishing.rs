@@ -11,7 +11,7 @@ use kinesis_stream::{
     Acker, Action, ErrorClass, FailureKind, KinesisBroker, KinesisError, MemoryLeaseStore, Outgoing, PublishError,
     PublishOrder, PublishTo, Published, Publisher,
 };
-use kinesis_stream_support::{AwsError, Emulator, Harness, Op, Server};
+use kinesis_stream_support::{AwsError, Emulator, Harness, Op, Server, chain};
 use tokio::time::Instant;
 
 mod wire;
@@ -127,7 +127,7 @@ async fn a_record_over_the_limit_of_its_stream_fails_alone() {
     given[7] = Outgoing::new("large", vec![b'.'; (1 << 20) + 1]);
     let results = publisher(&kinesis).await.publish_all(STREAM, given).await;
     let [(7, error)] = failures(&results)[..] else { panic!("{results:?}") };
-    let KinesisError::Refused { stream, source } = error.cause() else { panic!("{error}") };
+    let KinesisError::Refused { stream, source, .. } = error.cause() else { panic!("{error}") };
     assert_eq!((&**stream, source.action(), source.kind()), (STREAM, Action::PutRecords, FailureKind::Rejected));
     assert_eq!((error.cause().class(), error.record().payload().len()), (ErrorClass::Record, (1 << 20) + 1));
     assert_eq!(stored_count(&kinesis).await, 19);
@@ -174,9 +174,7 @@ async fn a_sink_without_permission_fails_each_record_and_names_the_permission() 
     let error = stream::iter(numbered(3)).map(Ok).forward(&mut sink).await.unwrap_err();
     assert!(matches!(error.cause(), KinesisError::Denied { action: Action::PutRecords, .. }), "{error}");
     assert!(
-        error
-            .to_string()
-            .starts_with(r#"a record of key "key 0" was not published: access denied: kinesis:PutRecords"#)
+        chain(&error).starts_with(r#"a record of key "key 0" was not published: access denied: kinesis:PutRecords"#)
     );
     assert_eq!(sent(&kinesis), [3]);
     let error = publisher(&kinesis).await.publish_all("nowhere", numbered(1)).await.pop().unwrap().unwrap_err();

@@ -20,7 +20,7 @@ use kinesis_stream::{
     Checkpoint, Delivery, ErrorClass, Held, KinesisBroker, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
     MemoryLeaseStore, Seen, StoreFuture, Subscription, Take, Write,
 };
-use kinesis_stream_support::{AwsError, Emulator, Op, Rng, Shard, seeds};
+use kinesis_stream_support::{AwsError, Emulator, Op, Rng, Shard, chain, seeds};
 use tokio::{
     task::{JoinHandle, JoinSet},
     time::{Duration, Instant, sleep, timeout},
@@ -264,7 +264,7 @@ async fn work(mut subscription: Subscription, mut rng: Rng, checker: Shared) {
                 held.push(delivery);
             }
             Ok(Some(Err(error))) if error.class() == ErrorClass::Transient => {}
-            Ok(Some(Err(error))) => checker.lock().unwrap().violations.push(error.to_string()),
+            Ok(Some(Err(error))) => checker.lock().unwrap().violations.push(chain(&error)),
             Ok(None) => checker.lock().unwrap().violations.push("the stream has ended".into()),
             Err(_) => {}
         }

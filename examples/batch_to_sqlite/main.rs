@@ -24,7 +24,7 @@ use std::{
 
 use clap::Parser;
 use kinesis_stream::{EmbeddedLeaseStore, Publisher, prelude::*};
-use kinesis_stream_support::{Emulator, earthquakes};
+use kinesis_stream_support::{Emulator, chain, earthquakes};
 use tokio::task::block_in_place;
 use tracing_subscriber::EnvFilter;
 
@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            eprintln!("error: {}", chain(&*failure));
             ExitCode::FAILURE
         }
     }

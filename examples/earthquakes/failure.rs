@@ -12,7 +12,7 @@ pub(crate) enum Failure {
     Kinesis(#[from] KinesisError),
     #[error(transparent)]
     Leases(#[from] StoreError),
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error(transparent)]
     NotAnEvent(#[from] Box<TryMapError<Bytes, serde_json::Error>>),

@@ -10,7 +10,7 @@ use std::{fs, process::ExitCode, sync::Arc};
 
 use clap::Parser;
 use kinesis_stream::{ConnectedKinesisBroker, prelude::*};
-use kinesis_stream_support::{Emulator, unique};
+use kinesis_stream_support::{Emulator, chain, unique};
 use tokio::{signal, sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            eprintln!("error: {}", chain(&failure));
             ExitCode::FAILURE
         }
     }

@@ -18,7 +18,7 @@ use std::{
 
 use clap::Parser;
 use kinesis_stream::{SequenceNumber, ShardId, StatsHandle, prelude::*};
-use kinesis_stream_support::Emulator;
+use kinesis_stream_support::{Emulator, chain};
 use tokio::{
     sync::Mutex,
     time::{sleep, timeout},
@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
     match timeout(PATIENCE, run(Options::parse())).await.unwrap_or_else(|late| Err(late.into())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            eprintln!("error: {}", chain(&*failure));
             ExitCode::FAILURE
         }
     }

@@ -13,7 +13,7 @@ use std::{error::Error, io, path::PathBuf, process::ExitCode, sync::Arc, time::D
 
 use clap::Parser;
 use kinesis_stream::prelude::*;
-use kinesis_stream_support::Harness;
+use kinesis_stream_support::{Harness, chain};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            eprintln!("error: {}", chain(&*failure));
             ExitCode::FAILURE
         }
     }

@@ -13,6 +13,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 use kinesis_stream::prelude::*;
+use kinesis_stream_support::chain;
 use tokio::{select, sync::Notify, time::sleep};
 
 mod demo;
@@ -36,7 +37,7 @@ async fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
             output.error(&*failure);
-            eprintln!("error: {failure}");
+            eprintln!("error: {}", chain(&*failure));
             ExitCode::FAILURE
         }
     }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use kinesis_stream::{CloseReport, Commit, Delivery, ShardId};
+use kinesis_stream_support::chain;
 use serde_json::{Value, json};
 
 /// Writes the output.
@@ -60,7 +61,7 @@ impl Output {
 
     /// Something went wrong.
     pub(crate) fn error(&self, error: &(dyn Error + 'static)) {
-        self.print("error", json!({ "error": error.to_string() }));
+        self.print("error", json!({ "error": chain(error) }));
     }
 
     /// The subscription is closed.

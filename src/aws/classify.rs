@@ -5,7 +5,7 @@ use std::{error::Error, iter};
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_kinesis::{
     config::http::HttpResponse,
-    error::{ConnectorError, ErrorMetadata, ProvideErrorMetadata, SdkError},
+    error::{ErrorMetadata, ProvideErrorMetadata, SdkError},
 };
 
 use crate::error::service::{Action, FailureKind, ServiceFailure};
@@ -16,17 +16,23 @@ where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
     let (kind, detail) = told(&error);
-    ServiceFailure::new(action, kind, detail).caused_by(error)
+    let failure = ServiceFailure::new(action, kind, detail);
+    if is_answer(&error) { failure.summing_up(error) } else { failure.caused_by(error) }
 }
 
-/// What an error of any service of AWS is, and that in words.
+/// Whether the service answered with an error: [`told`] then says all of it.
+pub(crate) fn is_answer<E>(error: &SdkError<E, HttpResponse>) -> bool {
+    matches!(error, SdkError::ServiceError(_))
+}
+
+/// What an error of any service of AWS is, and that in words. Why no answer came is left to the error itself.
 pub(crate) fn told<E>(error: &SdkError<E, HttpResponse>) -> (FailureKind, String)
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
     match error {
         SdkError::ServiceError(answer) => refused(answer.err().meta(), answer.raw().status().as_u16()),
-        SdkError::ResponseError(answer) => unreadable(error, answer.raw().status().as_u16()),
+        SdkError::ResponseError(answer) => unreadable(answer.raw().status().as_u16()),
         SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => unsent(error, FailureKind::Unreachable),
         _ => unsent(error, FailureKind::Other),
     }
@@ -45,17 +51,18 @@ fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
 }
 
 /// Something answered, but not in the words of Kinesis: a gateway, or a server that broke off.
-fn unreadable(error: &(dyn Error + 'static), status: u16) -> (FailureKind, String) {
-    (of_status(status), format!("HTTP {status} with an answer that cannot be read: {}", last(error)))
+fn unreadable(status: u16) -> (FailureKind, String) {
+    (of_status(status), format!("HTTP {status} with an answer that cannot be read"))
 }
 
 /// No answer came. A request that could not be signed ends here too.
 fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, String) {
-    if causes(error).any(<dyn Error>::is::<CredentialsError>) {
-        let words: Vec<_> = causes(error).map(ToString::to_string).collect();
-        return (FailureKind::Denied, words.join(": "));
+    let mut causes = iter::successors(error.source(), |cause| (*cause).source());
+    if causes.any(<dyn Error>::is::<CredentialsError>) {
+        return (FailureKind::Denied, "no credentials".to_owned());
     }
-    (kind, last(error))
+    let detail = if kind == FailureKind::Unreachable { "no answer" } else { "the request could not be sent" };
+    (kind, detail.to_owned())
 }
 
 /// By the error code. The codes are those of the Kinesis model, of [KMS] behind it, and the [common] ones.
@@ -129,30 +136,15 @@ fn of_status(status: u16) -> FailureKind {
     }
 }
 
-/// The innermost cause and the one around it, which says what was being done: `tcp connect error: Connection refused`.
-fn last(error: &(dyn Error + 'static)) -> String {
-    let mut words: Vec<_> = causes(error).map(ToString::to_string).collect();
-    match (words.pop(), words.pop()) {
-        (Some(inner), Some(outer)) if !outer.contains(&inner) => format!("{outer}: {inner}"),
-        (_, Some(outer)) => outer,
-        (Some(inner), None) => inner,
-        (None, None) => error.to_string(),
-    }
-}
-
-/// The causes, outermost first, without the SDK's own wrappers, whose words are "dispatch failure" and "io error".
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    iter::successors(error.source(), |cause| (*cause).source()).filter(|cause| !cause.is::<ConnectorError>())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
 
-    use aws_sdk_kinesis::operation::get_records::GetRecordsError;
+    use aws_sdk_kinesis::{error::ConnectorError, operation::get_records::GetRecordsError};
     use aws_smithy_types::body::SdkBody;
 
     use super::*;
+    use crate::error::chain::Chain;
 
     type Failed = SdkError<GetRecordsError, HttpResponse>;
 
@@ -222,27 +214,30 @@ mod tests {
         let gateway = Failed::response_error("unexpected token '<'", response(502));
         assert_eq!(
             failure(Action::PutRecord, gateway).to_string(),
-            "kinesis:PutRecord failed: HTTP 502 with an answer that cannot be read: unexpected token '<'"
+            "kinesis:PutRecord failed: HTTP 502 with an answer that cannot be read"
         );
     }
 
     #[test]
-    fn no_answer_is_told_by_its_innermost_causes() {
+    fn the_cause_of_a_missing_answer_is_in_the_sources() {
         let refused = Around("tcp connect error", io::Error::other("Connection refused (os error 111)"));
         let refused = dispatch(ConnectorError::io(Around("client error (Connect)", io::Error::other(refused)).into()));
         assert_eq!(refused.kind(), FailureKind::Unreachable);
         assert_eq!(
-            refused.to_string(),
-            "kinesis:GetRecords failed: tcp connect error: Connection refused (os error 111)"
+            Chain(&refused).to_string(),
+            "kinesis:GetRecords failed: no answer: dispatch failure: io error: client error (Connect): tcp connect error: \
+             Connection refused (os error 111)"
         );
 
         let late = failure(Action::ListShards, Failed::timeout_error("operation timeout occurred after 30s"));
         assert_eq!(late.kind(), FailureKind::Unreachable);
-        assert_eq!(late.to_string(), "kinesis:ListShards failed: operation timeout occurred after 30s");
+        assert_eq!(late.to_string(), "kinesis:ListShards failed: no answer");
+        assert!(Chain(&late).to_string().ends_with(": operation timeout occurred after 30s"));
 
         let unmade = failure(Action::PutRecord, Failed::construction_failure("no such field"));
         assert_eq!(unmade.kind(), FailureKind::Other);
-        assert_eq!(unmade.to_string(), "kinesis:PutRecord failed: no such field");
+        assert_eq!(unmade.to_string(), "kinesis:PutRecord failed: the request could not be sent");
+        assert!(Chain(&unmade).to_string().ends_with(": no such field"));
     }
 
     // L3
@@ -252,8 +247,8 @@ mod tests {
         let denied = dispatch(ConnectorError::other(none.into(), None));
         assert_eq!(denied.kind(), FailureKind::Denied);
         assert_eq!(
-            denied.to_string(),
-            "kinesis:GetRecords failed: the credential provider was not enabled: \
+            Chain(&denied).to_string(),
+            "kinesis:GetRecords failed: no credentials: dispatch failure: other: the credential provider was not enabled: \
              no providers in chain provided credentials"
         );
     }

@@ -7,6 +7,7 @@ use aws_config::{
     meta::region::RegionProviderChain, profile::ProfileFileRegionProvider, retry::RetryConfig, timeout::TimeoutConfig,
 };
 use aws_credential_types::Credentials;
+use aws_smithy_runtime::client::defaults::default_http_client_plugin_v2;
 use aws_types::service_config::ServiceConfigKey;
 use http::{Uri, uri::Authority};
 
@@ -38,6 +39,7 @@ pub(crate) async fn load(access: &Access, service: &str) -> Result<SdkConfig, Ki
     if let Some(endpoint) = &access.endpoint {
         check_endpoint(endpoint)?;
     }
+    check_http_client(has_default_client(BehaviorVersion::latest()))?;
     let config = loader(access).load().await;
     check(&config, service)?;
     Ok(config)
@@ -67,8 +69,8 @@ fn local_region() -> RegionProviderChain {
 
 /// Whether a client of this service can be made of this configuration and used without a panic.
 ///
-/// A missing behavior version, sleep implementation, time source, HTTP client or cache is none of its business: the
-/// features with which this crate builds the SDK supply them.
+/// It does not ask for a behavior version, sleep implementation, time source or cache: the features with which this crate
+/// builds the SDK supply them. They supply an HTTP client only with the feature `default-https-client`.
 pub(crate) fn check(config: &SdkConfig, service: &str) -> Result<(), KinesisError> {
     if let Some(endpoint) = endpoint(config, service) {
         check_endpoint(&endpoint)?;
@@ -77,7 +79,25 @@ pub(crate) fn check(config: &SdkConfig, service: &str) -> Result<(), KinesisErro
     if config.credentials_provider().is_none() {
         return Err(KinesisError::invalid("credentials", "the SdkConfig holds no credentials provider"));
     }
+    let version = || config.behavior_version().unwrap_or_else(BehaviorVersion::latest);
+    check_http_client(config.http_client().is_some() || has_default_client(version()))?;
     check_durations(config)
+}
+
+/// Whether the SDK brings an HTTP client where the configuration names none. Another crate of the program can have switched
+/// that on, so without our own feature the SDK is asked.
+fn has_default_client(version: BehaviorVersion) -> bool {
+    cfg!(feature = "default-https-client") || default_http_client_plugin_v2(version).is_some()
+}
+
+/// Without a client the SDK panics while it loads its standard chain, or fails each call.
+fn check_http_client(exists: bool) -> Result<(), KinesisError> {
+    if exists {
+        return Ok(());
+    }
+    let remedy = "none is known: enable the cargo feature default-https-client, or set one in an SdkConfig and pass that \
+                  to from_config(..)";
+    Err(KinesisError::invalid("http_client", remedy))
 }
 
 /// The attempt timeouts that can be set: below them no call is answered, above them a dead connection is no news.
@@ -177,6 +197,7 @@ mod tests {
     use super::*;
     use crate::{
         aws::canned::Canned,
+        error::chain::Chain,
         kinesis::{SdkService, Service},
     };
 
@@ -200,7 +221,7 @@ mod tests {
         assert!(bare.behavior_version().is_none() && bare.sleep_impl().is_none() && bare.http_client().is_none());
         check(&bare, KINESIS).unwrap();
         let failed = SdkService::new(&bare).describe("orders").await.unwrap_err();
-        assert!(failed.to_string().contains("Connection refused"), "{failed}");
+        assert!(Chain(&failed).to_string().contains("Connection refused"), "{}", Chain(&failed));
     }
 
     // L3
@@ -210,6 +231,16 @@ mod tests {
         assert!(refusal(enough().region(None)).starts_with("invalid region: none is known: set AWS_REGION"));
         let keyless = SdkConfig::builder().region(Region::from_static("us-east-1"));
         assert_eq!(refusal(keyless), "invalid credentials: the SdkConfig holds no credentials provider");
+    }
+
+    // L3
+    #[test]
+    fn a_build_without_an_http_client_is_refused_with_the_remedy() {
+        check_http_client(true).unwrap();
+        let refused = check_http_client(false).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("invalid http_client: none is known: enable the cargo feature default-https-client")
+        );
     }
 
     #[test]

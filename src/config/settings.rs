@@ -6,6 +6,7 @@ use crate::config::{position::Plan, redelivery::Retries};
 
 /// What dropping a delivery without settling it means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnDrop {
     /// It comes again after a pause. An early `?`, a panic or a cancelled future never loses a record.
     #[default]

@@ -29,7 +29,7 @@ use tracing::Instrument;
 
 use crate::{
     coordination::due_queue::DueQueue,
-    error::{KinesisError, service::StoreError},
+    error::{KinesisError, chain::Chain, service::StoreError},
     lease::{Lease, Write},
     state::{
         context::SubscriptionContext,
@@ -171,7 +171,7 @@ impl LeaseRenewer {
             Err(error) => {
                 if shard.failed(&op, &error, Instant::now()) {
                     tracing::warn!(
-                        shard = %shard.id, epoch = op.held.epoch, %error,
+                        shard = %shard.id, epoch = op.held.epoch, error = %Chain(&error),
                         "the lease store failed while {}", op.store_op.doing()
                     );
                     shard.report_store(op.store_op.doing(), error);
@@ -211,7 +211,7 @@ impl LeaseRenewer {
             }
             _ => {
                 let lost = KinesisError::LeaseLost { stream, shard: shard_id, epoch: op.held.epoch, owner };
-                tracing::warn!(error = %lost, "a lease is lost");
+                tracing::warn!(error = %Chain(&lost), "a lease is lost");
                 shard.report(lost);
             }
         }

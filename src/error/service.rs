@@ -2,7 +2,7 @@
 //!
 //! [`KinesisError`]: crate::KinesisError
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, iter, sync::Arc};
 
 /// A call on Kinesis. Displays as the permission that the call needs, as in `kinesis:GetRecords`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,22 +55,35 @@ pub enum FailureKind {
 }
 
 /// One failed call on Kinesis. [`source`](Error::source) is the SDK's own error.
+///
+/// Its text names the call and the answer of the service, or says that no answer came. Why none came is in the sources.
 #[derive(Clone)]
 pub struct ServiceFailure {
     action: Action,
     kind: FailureKind,
     detail: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
+    says_all: bool,
 }
 
 impl ServiceFailure {
     pub(crate) fn new(action: Action, kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { action, kind, detail: detail.into(), source: None }
+        Self { action, kind, detail: detail.into(), source: None, says_all: false }
     }
 
     pub(crate) fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
+    }
+
+    /// Keeps a source whose text the detail holds already.
+    pub(crate) fn summing_up(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { says_all: true, ..self.caused_by(source) }
+    }
+
+    /// Whether the text says what the source says, so that a log need not show both.
+    pub(crate) fn says_all(&self) -> bool {
+        self.says_all
     }
 
     /// The call that failed.
@@ -98,6 +111,7 @@ impl fmt::Debug for ServiceFailure {
             .field("action", &self.action)
             .field("kind", &self.kind)
             .field("detail", &self.detail)
+            .field("causes", &causes(self).collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }
@@ -108,6 +122,11 @@ impl Error for ServiceFailure {
     }
 }
 
+/// The texts of all causes, outermost first.
+fn causes(error: &(dyn Error + 'static)) -> impl Iterator<Item = String> {
+    iter::successors(error.source(), |cause| (*cause).source()).map(ToString::to_string)
+}
+
 /// A lease store could not do what was asked of it. Made by implementations of
 /// [`LeaseStore`](crate::LeaseStore), with the database's own error inside.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -115,12 +134,13 @@ impl Error for ServiceFailure {
 pub struct StoreError {
     message: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
+    says_all: bool,
 }
 
 impl StoreError {
     /// A failure in words, as in `"the table refused the write"`.
     pub fn new(message: impl Into<Arc<str>>) -> Self {
-        Self { message: message.into(), source: None }
+        Self { message: message.into(), source: None, says_all: false }
     }
 
     /// Keeps the database's error as [`source`](Error::source).
@@ -128,5 +148,16 @@ impl StoreError {
     pub fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
+    }
+
+    /// Keeps a source whose text the message holds already.
+    #[cfg(any(test, feature = "dynamodb"))]
+    pub(crate) fn summing_up(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { says_all: true, ..self.caused_by(source) }
+    }
+
+    /// Whether the text says what the source says, so that a log need not show both.
+    pub(crate) fn says_all(&self) -> bool {
+        self.says_all
     }
 }

@@ -243,6 +243,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::error::chain::Chain;
     use crate::{
         aws::canned::{Canned, DATE_MILLIS},
         kinesis::ServiceTime,
@@ -450,7 +451,7 @@ mod tests {
         let failed = service(&canned).read("i", 1).await.unwrap_err();
         assert_eq!(failed.kind(), FailureKind::Unreachable);
         assert_eq!(start.elapsed().as_secs(), ATTEMPT_TIMEOUT.as_secs());
-        assert!(failed.to_string().contains("timeout"), "{failed}");
+        assert!(Chain(&failed).to_string().contains("timeout"), "{}", Chain(&failed));
     }
 
     #[tokio::test(start_paused = true)]

@@ -283,3 +283,43 @@ impl fmt::Debug for DynamoDbLeaseStore {
             .finish_non_exhaustive()
     }
 }
+
+/// Makes a row of the bytes: a name, a type and a short text for each attribute. See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_row(mut bytes: &[u8]) {
+    use aws_sdk_dynamodb::types::AttributeValue;
+
+    use self::{attribute as name, row::Row};
+
+    let names = [
+        name::OWNER,
+        name::COUNTER,
+        name::CHECKPOINT,
+        name::SUB_SEQUENCE,
+        name::PARENTS,
+        name::ENTITY_TYPE,
+        name::EPOCH,
+        name::STREAM_CREATED,
+        name::WANTED_BY,
+        name::TAKE_ID,
+        name::OPEN_AT_SEQUENCE,
+        name::OPEN_AT_TIMESTAMP,
+        name::OPEN_AT_INITIAL,
+    ];
+    let mut item = name::Item::new();
+    while let [name, kind, length, rest @ ..] = bytes {
+        let (text, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+        let text = String::from_utf8_lossy(text).into_owned();
+        let value = match kind % 4 {
+            0 => AttributeValue::S(text),
+            1 => AttributeValue::N(text),
+            2 => AttributeValue::Ss(text.split(' ').map(str::to_owned).collect()),
+            _ => AttributeValue::Bool(text.is_empty()),
+        };
+        item.insert(names[usize::from(*name) % names.len()].to_owned(), value);
+        bytes = rest;
+    }
+    let row = Row { table: "leases", item: &item };
+    let _ = (row.is_lease(), row.was_taken_by("take"));
+    let _ = row.lease(LeaseKey::new("consumer", "stream", "shard"));
+}

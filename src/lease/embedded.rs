@@ -171,3 +171,12 @@ impl LeaseStore for EmbeddedLeaseStore {
         Box::pin(self.worker.run(move |rows| rows.delete(&key, seen)))
     }
 }
+
+/// See [`crate::fuzzing`].
+#[cfg(fuzzing)]
+pub(crate) fn fuzz_row(bytes: &[u8]) {
+    let key = LeaseKey::new("consumer", "stream", "shard");
+    if let Ok(lease) = row::decode(&key, bytes) {
+        assert_eq!(row::decode(&key, &row::encode(&lease)), Ok(lease));
+    }
+}

@@ -56,7 +56,7 @@ impl PublishError {
 
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a record of key {:?} was not published: {}", self.0.record.partition_key, self.0.cause)
+        write!(f, "a record of key {:?} was not published", self.0.record.partition_key)
     }
 }
 

@@ -18,7 +18,7 @@ use super::{error::PublishError, prepared::Prepared, stats::PublishStats};
 use crate::{
     budget::{Budget, Forecast, Grant},
     connection::Connection,
-    error::KinesisError,
+    error::{KinesisError, chain::Chain},
     kinesis::Service,
     publishing::{
         accumulator::Accumulator,
@@ -210,7 +210,7 @@ impl SinkShared {
 
     fn warn(&self, failures: impl IntoIterator<Item = PublishError>) {
         for failure in failures {
-            tracing::warn!(stream = %self.stream, error = %failure, "a record was not published, and its sink is dropped");
+            tracing::warn!(stream = %self.stream, error = %Chain(&failure), "a record was not published, and its sink is dropped");
         }
     }
 }

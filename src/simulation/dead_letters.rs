@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    error::Error as _,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -19,6 +20,7 @@ use crate::{
     delivery::Delivery,
     error::{
         ErrorClass, KinesisError,
+        chain::Chain,
         service::{FailureKind, StoreError},
     },
     simulation::harness::{Ground, Instance, error, horizon, item, millis, name, names, next, seconds, take, within},
@@ -130,7 +132,7 @@ async fn a_dead_letter_says_in_which_way_the_record_was_given_back() {
     let failed =
         next(&mut subscription).await.try_map(|bytes| bytes[0].is_ascii_digit().then_some(()).ok_or("no digit"));
     let failed = failed.unwrap_err();
-    failed.delivery.nack_because(failed.error);
+    failed.delivery.nack_because(failed.source);
     sleep(millis(1)).await;
     let reasons: Vec<String> = ground.kinesis.written().iter().map(|written| header(written, "reason")).collect();
     assert_eq!(reasons, ["given back", "dropped", "dropped by a panic", "no digit"]);
@@ -230,10 +232,11 @@ async fn while_dead_letters_cannot_be_written_the_record_stays_unsettled_and_its
     let rest = take(&mut subscription, 2).await;
     let failed = error(&mut subscription).await;
     assert_eq!(failed.class(), ErrorClass::Transient);
+    assert_eq!(failed.source().unwrap().to_string(), "kinesis:PutRecord failed: Throttled");
     assert_eq!(
         failed.to_string(),
         "stream s, shard a, sequence number a0: the record could not be written to the dead-letter stream dead, which \
-         will be tried again: kinesis:PutRecord failed: Throttled"
+         will be tried again"
     );
     rest.into_iter().for_each(Delivery::ack);
     sleep(seconds(10)).await;
@@ -283,7 +286,7 @@ async fn what_the_stream_can_never_take_is_an_error_that_carries_it() {
         assert_eq!((record.sequence_number().as_str(), record.payload().len()), (number, bytes));
         let source = source.unwrap();
         assert_eq!(source.kind(), FailureKind::Rejected);
-        causes.push(source.to_string());
+        causes.push(Chain(&source).to_string());
     }
     causes.sort();
     assert_eq!(causes[0], "kinesis:PutRecord failed: Rejected");

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     delivery::Delivery,
-    error::{ErrorClass, KinesisError, service::FailureKind},
+    error::{ErrorClass, KinesisError, chain::Chain, service::FailureKind},
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
@@ -354,7 +354,7 @@ async fn credentials_that_expire_and_come_back_are_errors_that_name_the_action_a
     while said.len() < 40 {
         match item(&mut subscription).await.unwrap() {
             Ok(delivery) => panic!("{delivery:?}"),
-            Err(error) => said.push((error.class(), error.to_string())),
+            Err(error) => said.push((error.class(), Chain(&error).to_string())),
         }
     }
     for (class, text) in said {

@@ -17,7 +17,7 @@ use super::intake::{Intake, Outcome, ROUND_TRIP};
 use crate::{
     connection::Connection,
     delivery::{Acker, Delivery},
-    error::{KinesisError, service::FailureKind},
+    error::{KinesisError, chain::Chain, service::FailureKind},
     kinesis::{Entry, Service},
     publishing::{
         error::PublishError,
@@ -259,8 +259,8 @@ async fn a_record_comes_back_when_its_time_or_its_attempts_are_used_up() {
     assert!((10_000..=10_020).contains(&waited), "{waited}");
     let error = results[0].clone().unwrap_err();
     assert_eq!(error.record(), &Outgoing::new("a", "0"));
-    assert!(error.to_string().contains("s; the last one: kinesis:PutRecords failed: Unreachable"), "{error}");
-    assert!(results[1].clone().unwrap_err().to_string().contains("in 0 attempts and 10"), "{results:?}");
+    assert!(Chain(&error).to_string().contains("s: kinesis:PutRecords failed: Unreachable"), "{}", Chain(&error));
+    assert!(results[1].clone().unwrap_err().cause().to_string().contains("in 0 attempts and 10"), "{results:?}");
 
     let intake = out_of_reach();
     let results = intake.publisher().1.publish_all(to().max_attempts(3), records("a")).await;

@@ -9,7 +9,7 @@ use kinesis_stream_support::Rng;
 
 use crate::{
     delivery::Delivery,
-    error::{ErrorClass, KinesisError},
+    error::{ErrorClass, KinesisError, chain::Chain},
     simulation::{
         harness::{millis, seconds},
         network::Line,
@@ -83,7 +83,7 @@ impl Worker {
         let gone = matches!(error, KinesisError::ShardGone { .. } | KinesisError::StreamRecreated { .. });
         let twin = matches!(error, KinesisError::DuplicateOwner { owner, .. } if world.is_twin(owner));
         if gone || error.class() != ErrorClass::Transient && !twin {
-            world.violation(error.to_string());
+            world.violation(Chain(error).to_string());
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::{sync::Notify, time::timeout};
 use crate::{
     budget::Budget,
     config::settings::Settings,
-    error::{KinesisError, service::StoreError},
+    error::{KinesisError, chain::Chain, service::StoreError},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
     state::{dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle},
@@ -130,7 +130,7 @@ impl SubscriptionContext {
 
     /// Ends the subscription after this error.
     pub(crate) fn fail(&self, error: KinesisError) {
-        tracing::error!(stream = %self.stream, %error, "the subscription ends");
+        tracing::error!(stream = %self.stream, error = %Chain(&error), "the subscription ends");
         self.events.fatal(error);
         self.lifecycle.close(Duration::ZERO);
     }

@@ -17,7 +17,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     delivery::Delivery,
-    error::{ErrorClass, KinesisError, service::ServiceFailure},
+    error::{ErrorClass, KinesisError, chain::Chain, service::ServiceFailure},
     reading::read_ahead::Pages,
     state::{
         context::SubscriptionContext,
@@ -194,7 +194,7 @@ impl Subscription {
         while let Some(event) = self.context.events.take(now) {
             match event {
                 Event::Error(error) if self.tolerance.covers(&error) => {
-                    tracing::warn!(stream = %self.context.stream, %error, "hid an error that the library handles");
+                    tracing::warn!(stream = %self.context.stream, error = %Chain(&error), "hid an error that the library handles");
                 }
                 Event::Error(error) => return Poll::Ready(Some(Err(error))),
                 Event::Redelivery(redelivery) => {

@@ -4,6 +4,7 @@
 //! - [`DynamoDb`]: a DynamoDB in this process;
 //! - [`Faults`]: fault injection (calls fail, wait, hang or get an edited response) and a log of the calls, for an
 //!   emulator or for a client;
+//! - [`chain`]: an error with its causes, as one line;
 //! - [`canned`]: a Kinesis that answers from templates, for benchmarks;
 //! - [`earthquakes`]: real data to put into a stream;
 //! - [`Rng`] and [`seeds`]: randomized tests that can be replayed;
@@ -23,6 +24,7 @@
 //! Nothing here depends on the library.
 
 pub mod canned;
+mod chain;
 mod dynamodb;
 pub mod earthquakes;
 mod emulator;
@@ -37,6 +39,7 @@ mod shard;
 mod wire;
 
 pub use self::{
+    chain::chain,
     dynamodb::{DYNAMODB_VARIABLE, DynamoDb, Written},
     emulator::{Builder, Emulator},
     faults::{AwsError, Call, Faults, Rule},

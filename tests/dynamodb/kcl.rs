@@ -14,16 +14,15 @@ async fn bare() -> (LeaseTable, DynamoDbLeaseStore) {
 }
 
 fn take(owner: &str, seen: Option<Seen>) -> Take {
-    let key = LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: SHARD.into() };
-    let parents = vec!["shardId-9".into()];
-    Take { key, owner: owner.into(), seen, parents, stream_created: None, forget_checkpoint: false }
+    let key = LeaseKey::new(CONSUMER, STREAM, SHARD);
+    Take::new(key, owner).with_seen(seen).with_parents(vec!["shardId-9".into()])
 }
 
 async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> (Lease, Held) {
     let rows = store.leases(CONSUMER, STREAM).await.unwrap();
     let take = take(owner, rows.iter().find(|row| row.key.shard.as_str() == SHARD).map(Lease::seen));
     let Write::Applied(lease) = store.take(&take).await.unwrap() else { panic!("no other instance interferes") };
-    let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
+    let held = Held::new(take.key, take.owner, lease.epoch);
     (lease, held)
 }
 
@@ -72,11 +71,11 @@ async fn a_row_of_the_kcl_can_be_requested_and_deleted_like_any_other() {
     let (table, store) = bare().await;
     table.put(SHARD, [("leaseOwner", s("worker-1")), ("leaseCounter", n(0)), ("checkpoint", s("SHARD_END"))]).await;
     let key = take("one", None).key;
-    assert_eq!(store.ask(&key, Seen { epoch: 0, counter: 0 }, "one").await.unwrap(), Write::Applied(()));
+    assert_eq!(store.ask(&key, Seen::new(0, 0), "one").await.unwrap(), Write::Applied(()));
     let row = only(&store).await;
-    assert_eq!((row.wanted_by.as_deref(), row.seen()), (Some("one"), Seen { epoch: 0, counter: 1 }));
+    assert_eq!((row.wanted_by.as_deref(), row.seen()), (Some("one"), Seen::new(0, 1)));
     assert_eq!(store.delete(&key, row.seen()).await.unwrap(), Write::Applied(()));
-    let gone = Seen { epoch: 0, counter: 0 };
+    let gone = Seen::new(0, 0);
     assert_eq!(store.ask(&key, gone, "one").await.unwrap(), Write::Refused(None));
     assert_eq!(store.delete(&key, gone).await.unwrap(), Write::Refused(None));
     assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);

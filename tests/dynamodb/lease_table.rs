@@ -108,13 +108,12 @@ pub(crate) fn key() -> LeaseKey {
 }
 
 pub(crate) fn key_of(shard: &str) -> LeaseKey {
-    LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: shard.into() }
+    LeaseKey::new(CONSUMER, STREAM, shard)
 }
 
 pub(crate) fn taking(owner: &str, seen: Option<Seen>) -> Take {
     let parents = vec!["shardId-000000000000".into(), "shardId-000000000001".into()];
-    let stream_created = Some(1_700_000_000_123);
-    Take { key: key(), owner: owner.into(), seen, parents, stream_created, forget_checkpoint: false }
+    Take::new(key(), owner).with_seen(seen).with_parents(parents).with_stream_created(Some(1_700_000_000_123))
 }
 
 /// Takes the lease, whatever its state.
@@ -127,7 +126,7 @@ pub(crate) async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> Held {
 }
 
 pub(crate) fn held(owner: &str, epoch: u64) -> Held {
-    Held { key: key(), owner: owner.into(), epoch }
+    Held::new(key(), owner, epoch)
 }
 
 /// The row of [`key`], as the store reads it.

@@ -6,7 +6,7 @@ use kinesis_stream::{Checkpoint, LeaseStore, Take, Write, contract};
 use kinesis_stream_support::{Faults, Op};
 
 use crate::lease_table::{
-    CONSUMER, LeaseTable, PATH, STREAM, after, held, key_of, lease, n, names, row, s, ss, taken, taking,
+    CONSUMER, LeaseTable, PATH, STREAM, after, held, key, key_of, lease, n, names, row, s, ss, taken, taking,
 };
 
 // E2
@@ -56,7 +56,7 @@ async fn a_row_uses_the_attribute_names_and_types_of_the_kcl() {
     }
 
     store.release(&one).await.unwrap();
-    let bare = Take { parents: Vec::new(), stream_created: None, ..taking("one", Some(lease(&store).await.seen())) };
+    let bare = Take::new(key(), "one").with_seen(Some(lease(&store).await.seen()));
     assert!(!table.item(PATH).await.contains_key("leaseOwner"), "a free row has no owner");
     store.take(&bare).await.unwrap();
     let item = table.item(PATH).await;

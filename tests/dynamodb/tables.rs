@@ -5,16 +5,20 @@ use std::error::Error;
 use aws_config::{Region, SdkConfig};
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_sdk_dynamodb::types::{BillingMode, KeyType, ScalarAttributeType};
-use kinesis_stream::{DynamoDbLeaseStore, KinesisBroker, KinesisError, LeaseStore, Write};
-use kinesis_stream_support::{AwsError, Faults, Op};
+use kinesis_stream::{DynamoDbLeaseStore, KinesisBroker, KinesisError, LeaseStore, StoreError, Write};
+use kinesis_stream_support::{AwsError, Faults, Op, chain};
 use tokio::time::Duration;
 
 use crate::lease_table::{CONSUMER, LeaseTable, STREAM, held, lease, taken, taking};
 
-async fn failure(store: &DynamoDbLeaseStore) -> String {
+async fn failed(store: &DynamoDbLeaseStore) -> StoreError {
     let error = store.leases(CONSUMER, STREAM).await.unwrap_err();
     assert!(error.source().is_some(), "the error keeps its cause: {error}");
-    error.to_string()
+    error
+}
+
+async fn failure(store: &DynamoDbLeaseStore) -> String {
+    failed(store).await.to_string()
 }
 
 #[tokio::test]
@@ -48,11 +52,9 @@ async fn errors_for_denied_throttled_and_unreachable_tables_say_what_to_do() {
         assert!(error.ends_with(end), "{error}");
     }
     let unreachable = DynamoDbLeaseStore::new("leases").unwrap().endpoint("http://127.0.0.1:1").test_credentials();
-    let error = failure(&unreachable).await;
-    assert!(
-        error.contains("Connection refused") && error.ends_with("the endpoint and the region (us-east-1)"),
-        "{error}"
-    );
+    let error = failed(&unreachable).await;
+    assert!(error.to_string().ends_with("the endpoint and the region (us-east-1)"), "{error}");
+    assert!(chain(&error).contains("Connection refused"), "{}", chain(&error));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +142,7 @@ async fn a_store_is_built_without_io_and_connects_at_the_first_call() {
 async fn a_configuration_error_is_retried_at_the_next_call() {
     let store = DynamoDbLeaseStore::new("leases").unwrap().endpoint("not a url").test_credentials();
     for _ in 0..2 {
-        let error = failure(&store).await;
+        let error = chain(&failed(&store).await);
         assert!(error.starts_with("the configuration for DynamoDB cannot be used: invalid endpoint: "), "{error}");
     }
 }

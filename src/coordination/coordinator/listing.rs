@@ -23,6 +23,7 @@ use crate::{
     coordination::shard_list::ShardList,
     error::{
         ErrorClass, KinesisError,
+        chain::Chain,
         service::{FailureKind, ServiceFailure},
     },
     kinesis::{ListedShard, Listing},
@@ -96,7 +97,7 @@ impl Coordinator {
                 return None;
             }
             Err(error) => {
-                tracing::warn!(%error, "the shards could not be listed");
+                tracing::warn!(error = %Chain(&error), "the shards could not be listed");
                 context.events.error(None, error);
             }
         }

@@ -26,6 +26,7 @@ use tokio::time::{Duration, Instant};
 use super::task::{CALLS_AT_ONCE, Coordinator};
 use crate::{
     coordination::balance::{HeldShard, Request, shards_to_request},
+    error::chain::Chain,
     lease::{Lease, Write},
     types::id::ShardId,
 };
@@ -72,7 +73,9 @@ impl Coordinator {
                 Ok(Write::Refused(_)) => {
                     tracing::debug!(shard = %shard_id, "the row changed, so the shard was not requested")
                 }
-                Err(error) => tracing::debug!(shard = %shard_id, %error, "the request for the shard failed"),
+                Err(error) => {
+                    tracing::debug!(shard = %shard_id, error = %Chain(&error), "the request for the shard failed")
+                }
             }
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;

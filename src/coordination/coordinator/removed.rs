@@ -17,7 +17,12 @@ use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::task::{CALLS_AT_ONCE, Coordinator};
-use crate::{coordination::shard_list::RemovedShard, error::KinesisError, lease::Lease, types::id::ShardId};
+use crate::{
+    coordination::shard_list::RemovedShard,
+    error::{KinesisError, chain::Chain},
+    lease::Lease,
+    types::id::ShardId,
+};
 
 impl Coordinator {
     /// Stops reading the shards that were removed from the stream (H6). Open deliveries may be settled for the drain
@@ -47,7 +52,7 @@ impl Coordinator {
         let was_opened = was_inferred || shard.as_ref().is_some_and(|shard| shard.has_begun());
         if was_opened && row.is_some_and(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() };
-            tracing::warn!(%error, "a shard is gone");
+            tracing::warn!(error = %Chain(&error), "a shard is gone");
             match &shard {
                 Some(shard) => shard.report(error),
                 None => self.context.events.error(Some(shard_id), error),
@@ -81,7 +86,7 @@ impl Coordinator {
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
                 // If it failed, the pass after the next listing tries again.
                 if let Err(error) = call.await {
-                    tracing::debug!(%error, "the row of a removed shard was not deleted");
+                    tracing::debug!(error = %Chain(&error), "the row of a removed shard was not deleted");
                 }
             })
             .await;

@@ -25,7 +25,7 @@ use crate::{
         expiry::ExpiryWatch,
         shard_list::{RemovedShard, ShardList},
     },
-    error::KinesisError,
+    error::{KinesisError, chain::Chain},
     kinesis::{ListedShard, ServiceTime},
     lease::Lease,
     reading::{read_ahead::Pages, reader::since},
@@ -279,7 +279,7 @@ impl Coordinator {
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
             let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.context.stream) };
-            tracing::warn!(%error, "ignoring the checkpoints of the old stream");
+            tracing::warn!(error = %Chain(&error), "ignoring the checkpoints of the old stream");
             self.context.events.error(None, error);
         }
         self.shard_list.add_from_rows(&own, listed_at);

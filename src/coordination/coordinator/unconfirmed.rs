@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::task::{CALLS_AT_ONCE, Coordinator};
 use crate::{
-    error::service::StoreError,
+    error::{chain::Chain, service::StoreError},
     lease::{Held, Lease, Take, Write},
     state::shard::Shard,
     util::mutex::lock,
@@ -48,7 +48,7 @@ impl Coordinator {
             Ok(Write::Refused(_)) => return,
             Err(error) => {
                 return tracing::warn!(
-                    shard = %shard.id, %error,
+                    shard = %shard.id, error = %Chain(&error),
                     "the take has no response: if the store applied it, the lease expires after its time to live"
                 );
             }

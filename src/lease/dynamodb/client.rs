@@ -86,9 +86,8 @@ impl Chain {
 }
 
 async fn load(access: Access) -> Result<Client, StoreError> {
-    let loaded = config::load(&access, config::DYNAMODB).await.map_err(|error| {
-        StoreError::new(format!("the configuration for DynamoDB cannot be used: {error}")).caused_by(error)
-    })?;
+    let unusable = |error| StoreError::new("the configuration for DynamoDB cannot be used").caused_by(error);
+    let loaded = config::load(&access, config::DYNAMODB).await.map_err(unusable)?;
     let retries = loaded.retry_config().cloned().unwrap_or_else(RetryConfig::standard);
     let retries = retries.with_initial_backoff(FIRST_BACKOFF);
     let config = loaded.into_builder().retry_config(retries).build();

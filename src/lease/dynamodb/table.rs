@@ -150,7 +150,8 @@ impl Table {
             _ => String::new(),
         };
         let table = &self.name;
-        StoreError::new(format!("table {table:?}, {label} failed: {detail}{remedy}")).caused_by(error)
+        let failure = StoreError::new(format!("table {table:?}, {label} failed: {detail}{remedy}"));
+        if classify::is_answer(&error) { failure.summing_up(error) } else { failure.caused_by(error) }
     }
 }
 

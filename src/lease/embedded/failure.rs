@@ -32,7 +32,7 @@ pub(super) fn failed(path: &Path, error: Error) -> StoreError {
         Error::UpgradeRequired(_) => "a version of the database that is too old wrote it",
         _ => "the database failed",
     };
-    StoreError::new(format!("the lease file {}: {what} ({error})", path.display())).caused_by(error)
+    StoreError::new(format!("the lease file {}: {what}", path.display())).caused_by(error)
 }
 
 /// The database panicked.
@@ -67,6 +67,6 @@ pub(super) fn ended(path: &Path) -> StoreError {
 
 /// The system cannot start a thread.
 pub(super) fn no_thread(path: &Path, error: std::io::Error) -> StoreError {
-    StoreError::new(format!("the lease file {}: no thread to write it could be started: {error}", path.display()))
+    StoreError::new(format!("the lease file {}: the writer thread could not be started", path.display()))
         .caused_by(error)
 }

@@ -156,7 +156,6 @@ fn columns(key: &LeaseKey) -> (&str, &str, &str) {
 
 fn read(key: &LeaseKey, bytes: &[u8]) -> Result<Lease, StepError> {
     row::decode(key, bytes).map_err(|unreadable| {
-        let message = format!("the row {key} cannot be read: {unreadable}");
-        StepError::Row(StoreError::new(message).caused_by(unreadable))
+        StepError::Row(StoreError::new(format!("the row {key} cannot be read")).caused_by(unreadable))
     })
 }

@@ -9,6 +9,7 @@ use crate::{
     config::position::Origin,
     error::{
         KinesisError,
+        chain::Chain,
         service::{FailureKind, ServiceFailure},
     },
     reading::pacing::Answer,
@@ -84,7 +85,7 @@ impl Reader {
         self.resume = Origin::Horizon;
         let (stream, shard) = (Arc::clone(&self.context.stream), self.shard.id.clone());
         let lost = KinesisError::CheckpointLost { stream, shard, checkpoint, source };
-        tracing::warn!(error = %lost, "a checkpoint is lost");
+        tracing::warn!(error = %Chain(&lost), "a checkpoint is lost");
         self.shard.report(lost);
         // It may be that of another stream of this name.
         self.context.doubt();
@@ -109,7 +110,7 @@ impl Reader {
     fn report(&self, source: ServiceFailure, gave_up: bool) {
         tracing::warn!(
             stream = %self.context.stream, shard = %self.shard.id, epoch = self.opening.epoch,
-            failures = self.failures, gave_up, error = %source, "a read failed"
+            failures = self.failures, gave_up, error = %Chain(&source), "a read failed"
         );
         self.shard.report(KinesisError::Read {
             stream: Arc::clone(&self.context.stream),
