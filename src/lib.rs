@@ -189,12 +189,12 @@ pub use crate::{
     },
 };
 
-/// The programs in the README, as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 /// The programs in the cookbook, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/cookbook.md")]
 struct Cookbook;
+
+/// The programs in the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,5 @@
 //! Combinators do what their documentation says: which records come, in which order, and which checkpoint is there
-//! afterwards. Everything that they need comes from the one prelude, except `chunks_timeout` of tokio-stream.
+//! afterwards. Everything that they need comes from the one prelude.
 
 #![expect(clippy::unwrap_used, reason = "what fails in a helper of a test fails the test")]
 
@@ -150,6 +150,7 @@ async fn buffered_works_on_many_at_once_and_keeps_the_order() {
 async fn chunks_timeout_gives_full_batches_and_what_is_left_when_the_time_is_over() {
     let (kinesis, store, after) = holding(10).await;
     let mut quakes = tolerant(&kinesis, &store).await;
+    // The one combinator here that is not in the prelude.
     let batches = tokio_stream::StreamExt::chunks_timeout(&mut quakes, 4, Duration::from_millis(50)).take(3);
     let settled =
         batches.map(|batch| batch.into_iter().collect::<Result<Vec<Delivery>, _>>()).and_then(async |batch| {
