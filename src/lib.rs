@@ -110,7 +110,12 @@
 //!
 //! # Features
 //!
-//! All are off by default.
+//! On by default:
+//!
+//! - `default-https-client`, `sso`, `credentials-process`: what the SDK needs to reach AWS by its standard chain. A
+//!   program that passes its own `SdkConfig` to [`KinesisBroker::from_config`] can switch them off and compile less.
+//!
+//! Off by default:
 //!
 //! - `embedded`: `EmbeddedLeaseStore`, leases in a file on this host, for one instance without DynamoDB. It adds the
 //!   database redb.
@@ -119,6 +124,17 @@
 //! - `kpl`: `PublishTo::aggregate`, which packs many small records of a key into one, in the format of the Kinesis
 //!   Producer Library.
 //! - `contract`: `contract::run`, the promises of a [`LeaseStore`] as a test suite, for your store.
+//!
+//! # Types of other crates
+//!
+//! The API shows these types of other crates. A major version of one of these crates is a major version of this one.
+//!
+//! | type | crate | re-exported as |
+//! |---|---|---|
+//! | `SdkConfig` | aws-types | [`SdkConfig`] |
+//! | `Bytes` | bytes | [`Bytes`] |
+//! | `Client` | aws-sdk-dynamodb, with the feature `dynamodb` | `DynamoDbClient` |
+//! | `Stream`, `FusedStream`, `Sink`, `BoxFuture` | futures | [`prelude`] has the traits and modules of pipelines |
 
 mod aws;
 mod broker;
@@ -216,3 +232,8 @@ struct Operations;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/cookbook.md")]
 struct Cookbook;
+
+/// The programs in the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

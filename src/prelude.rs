@@ -1,7 +1,7 @@
 //! Everything that a pipeline needs, in one import: `use kinesis_stream::prelude::*;`
 //!
 //! It has the types of this crate that pipelines name, the combinators of [`futures`], and what those lack:
-//! [`buffer_by_key`](DeliveryStreamExt::buffer_by_key) and [`buffer_by_shard`](DeliveryStreamExt::buffer_by_shard).
+//! [`buffer_by_key`] and [`buffer_by_shard`](DeliveryStreamExt::buffer_by_shard).
 //! If you also import the `StreamExt` of tokio-stream, calls such as `.map` and `.next` become ambiguous; call that
 //! trait by its full path instead, as in `tokio_stream::StreamExt::chunks_timeout(stream, 500, timeout)`.
 //!
@@ -9,14 +9,24 @@
 //!
 //! | to | use | an error of the stream or the handler |
 //! |---|---|---|
-//! | work on many records at once | [`try_for_each_concurrent`](TryStreamExt::try_for_each_concurrent) | ends the pipeline |
-//! | the same, and never end at an error | [`for_each_concurrent`](StreamExt::for_each_concurrent) | reaches your function |
-//! | pass results on as they complete | [`try_buffer_unordered`](TryStreamExt::try_buffer_unordered) | is passed on |
-//! | pass results on in order | [`try_buffered`](TryStreamExt::try_buffered), [`buffered`](StreamExt::buffered) | is passed on |
-//! | work on many keys at once, on each key in order | [`buffer_by_key`](DeliveryStreamExt::buffer_by_key) | is passed on |
-//! | write batches | [`batches`](Subscription::batches) | is passed on |
-//! | chunk what you made of deliveries | [`ready_chunks`](StreamExt::ready_chunks), `chunks_timeout` of tokio-stream | is inside the chunk |
-//! | feed a sink | [`forward`](StreamExt::forward) | ends the pipeline |
+//! | work on many records at once | [`try_for_each_concurrent`] | ends the pipeline |
+//! | the same, and never end at an error | [`for_each_concurrent`] | reaches your function |
+//! | pass results on as they complete | [`try_buffer_unordered`] | is passed on |
+//! | pass results on in order | [`try_buffered`], [`buffered`] | is passed on |
+//! | work on many keys at once, on each key in order | [`buffer_by_key`] | is passed on |
+//! | write batches | [`batches`] | is passed on |
+//! | chunk what you made of deliveries | [`ready_chunks`], `chunks_timeout` of tokio-stream | is inside the chunk |
+//! | feed a sink | [`forward`] | ends the pipeline |
+//!
+//! [`try_for_each_concurrent`]: TryStreamExt::try_for_each_concurrent
+//! [`for_each_concurrent`]: StreamExt::for_each_concurrent
+//! [`try_buffer_unordered`]: TryStreamExt::try_buffer_unordered
+//! [`try_buffered`]: TryStreamExt::try_buffered
+//! [`buffered`]: StreamExt::buffered
+//! [`buffer_by_key`]: DeliveryStreamExt::buffer_by_key
+//! [`batches`]: Subscription::batches
+//! [`ready_chunks`]: StreamExt::ready_chunks
+//! [`forward`]: StreamExt::forward
 //!
 //! If a pipeline ends at an error, or is dropped, the library redelivers the records that it held. None is lost.
 //!
