@@ -16,9 +16,10 @@ use crate::{
         events::Returned,
         settlement::{RecordKey, Settlement, SettlementState, Watch},
         shard::{Back, Shard},
-        tracker::{Commit, Ticket},
+        tracker::Ticket,
     },
     types::{
+        commit::Commit,
         id::{SequenceNumber, ShardId},
         record::{Headers, Kept, Record, system_time},
     },

@@ -157,11 +157,7 @@ pub use crate::{
         sink::PublishSink,
         stats::PublishStats,
     },
-    state::{
-        lifecycle::{CloseReport, OpenShard},
-        stats::{ShardState, ShardStats, SubscriptionStats},
-        tracker::Commit,
-    },
+    state::stats::{ShardState, ShardStats, SubscriptionStats},
     subscription::{
         Subscription, Tolerant,
         batch::Batch,
@@ -173,6 +169,8 @@ pub use crate::{
         stats_handle::StatsHandle,
     },
     types::{
+        close_report::{CloseReport, OpenShard},
+        commit::Commit,
         id::{SequenceNumber, ShardId},
         record::{Headers, Record},
     },

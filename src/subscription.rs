@@ -18,12 +18,12 @@ use crate::{
     state::{
         context::SubscriptionContext,
         events::{Event, Redelivery, Returned},
-        lifecycle::CloseReport,
         page::{Page, PageEntry},
         shard::{HandOut, Shard, Shards},
         stats::SubscriptionStats,
     },
     subscription::{close::Closer, seek::Seeker, stats_handle::StatsHandle},
+    types::close_report::CloseReport,
     util::timer::Timer,
 };
 

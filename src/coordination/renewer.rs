@@ -23,10 +23,9 @@ use crate::{
     lease::{Lease, Write},
     state::{
         context::SubscriptionContext,
-        lifecycle::CloseReport,
         shard::{GRAIN, InFlightOp, Shard, Shards, StoreOp},
     },
-    types::id::ShardId,
+    types::{close_report::CloseReport, id::ShardId},
 };
 
 /// An errand that came back: what the store said, to whom, and when it was sent.

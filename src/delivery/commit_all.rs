@@ -9,8 +9,9 @@ use crate::{
     error::KinesisError,
     state::{
         shard::{Committing, Shard},
-        tracker::{Commit, Ticket},
+        tracker::Ticket,
     },
+    types::commit::Commit,
 };
 
 /// Settles any number of deliveries, of any shards, with one checkpoint write for each shard, and waits for them all.

@@ -16,10 +16,10 @@ use crate::{
     simulation::harness::{
         Ground, Instance, Logged, error, horizon, item, millis, name, names, next, seconds, take, within,
     },
-    state::tracker::Commit,
     subscription::{
         Subscription, batch::Batch, batches::Batches, buffer_by::DeliveryStreamExt, descriptor::KinesisStream,
     },
+    types::commit::Commit,
     wire::envelope,
 };
 

@@ -19,8 +19,9 @@ use crate::{
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::{Described, ServiceTime, StreamStatus},
-    state::{context::SubscriptionContext, lifecycle::CloseReport, shard::Shards},
+    state::{context::SubscriptionContext, shard::Shards},
     subscription::{Subscription, seek::Seeker},
+    types::close_report::CloseReport,
     util::clock,
 };
 

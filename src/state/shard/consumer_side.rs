@@ -11,9 +11,9 @@ use crate::{
     state::{
         events::{Redelivery, Returned},
         settlement::Settlement,
-        tracker::{Commit, Ticket},
+        tracker::Ticket,
     },
-    types::id::SequenceNumber,
+    types::{commit::Commit, id::SequenceNumber},
     util::watched::Watched,
 };
 

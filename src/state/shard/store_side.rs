@@ -16,10 +16,8 @@ use crate::{
     error::service::StoreError,
     kinesis::ListedShard,
     lease::{Held, Lease},
-    state::{
-        lifecycle::OpenShard,
-        stats::{ShardState, ShardStats},
-    },
+    state::stats::{ShardState, ShardStats},
+    types::close_report::OpenShard,
 };
 
 /// How long a shard may stand at its bound before a warning names its oldest open record.
