@@ -218,7 +218,7 @@ impl Subscription {
                 shard.keep_for_later(due, now);
                 None
             }
-            (HandOut::Over, _) => None,
+            (HandOut::Stale, _) => None,
         }
     }
 
@@ -234,7 +234,7 @@ impl Subscription {
     fn poll_record(&mut self, now: Instant) -> Poll<Option<Item>> {
         let Some((shard, page)) = &mut self.current else { return Poll::Pending };
         let number = page.peek();
-        let out = number.as_ref().map_or(HandOut::Over, |number| shard.hand_out(page.generation(), number, now));
+        let out = number.as_ref().map_or(HandOut::Stale, |number| shard.hand_out(page.generation(), number, now));
         let HandOut::Out(ticket, epoch) = out else {
             if let Some((shard, page)) = self.current.take()
                 && out == HandOut::NotNow

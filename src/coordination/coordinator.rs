@@ -187,9 +187,9 @@ impl Coordinator {
                     self.seek(seek).await;
                     Some(Instant::now())
                 }
-                () = context.agenda.notified() => self.list_eagerly(),
+                () = context.wakeups.list_wanted() => self.list_eagerly(),
                 looked = answer(&mut listing) => self.take_in(looked),
-                () = context.rounds.notified() => Some(Instant::now()),
+                () = context.wakeups.pass_wanted() => Some(Instant::now()),
                 () = sleep_until(next_listing.into_iter().fold(self.next_round, Instant::min)) => None,
             };
             let now = Instant::now();
@@ -215,7 +215,7 @@ impl Coordinator {
     /// Takes note of the shards that the last pages of their parents named.
     fn announce(&mut self) {
         for shard in self.shards.all() {
-            self.shard_list.announce(&shard.children(), Instant::now());
+            self.shard_list.announce(&shard.take_children(), Instant::now());
         }
     }
 
@@ -280,7 +280,7 @@ impl Coordinator {
         let mut ownership = lock(&self.ownership);
         ownership.look(rows, me);
         let in_my_name = || rows.iter().filter(|row| row.owner.as_ref() == Some(me));
-        let is_held = |shard_id| self.shards.get(shard_id).is_some_and(|shard| shard.is_held());
+        let is_held = |shard_id| self.shards.get(shard_id).is_some_and(|shard| shard.view().is_held());
         if let Some(row) = in_my_name().find(|row| ownership.is_overtaken(row) && is_held(&row.key.shard)) {
             return Some(row);
         }

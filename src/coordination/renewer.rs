@@ -6,11 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use futures::{
-    FutureExt, StreamExt,
-    future::{BoxFuture, pending},
-    stream::FuturesUnordered,
-};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     select,
     task::JoinHandle,
@@ -26,6 +22,7 @@ use crate::{
         shard::{GRAIN, InFlightOp, Shard, Shards, StoreOp},
     },
     types::{close_report::CloseReport, id::ShardId},
+    util::timer::sleep_until_some,
 };
 
 /// An errand that came back: what the store said, to whom, and when it was sent.
@@ -71,7 +68,7 @@ impl LeaseRenewer {
         }
         self.leave(until);
         let last_try = until.max(Instant::now()) + context.settings.lease_ttl;
-        let all_are_released = |shards: &Shards| !shards.all().iter().any(|shard| shard.is_held());
+        let all_are_released = |shards: &Shards| !shards.all().iter().any(|shard| shard.view().is_held());
         select! {
             biased;
             () = self.keep(all_are_released) => {}
@@ -99,8 +96,8 @@ impl LeaseRenewer {
                 // Before the errands, which a busy user could keep coming for ever: renewals hang on the rounds.
                 _ = rounds.tick() => self.round(),
                 Some(back) = self.ops.next() => self.settle(back),
-                shards = context.wakeups.rung() => self.visit(&shards),
-                () = at(self.looks.next()) => self.look(),
+                shards = context.wakeups.due_shards() => self.visit(&shards),
+                () = sleep_until_some(self.looks.next()) => self.look(),
             }
         }
     }
@@ -135,8 +132,8 @@ impl LeaseRenewer {
     /// Sends the errand that is due for this shard, if there is one.
     fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
-        let Some(op) = shard.op(now) else {
-            return self.looks.set(&shard.id, shard.look_again_at());
+        let Some(op) = shard.next_op(now) else {
+            return self.looks.set(&shard.id, shard.next_op_at());
         };
         self.looks.set(&shard.id, None);
         let (context, shard) = (Arc::clone(&self.context), Arc::clone(shard));
@@ -173,7 +170,7 @@ impl LeaseRenewer {
         }
         if op.store_op.ends_shard() {
             tracing::info!(stream = %self.context.stream, shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
-            self.context.agenda.notify_one();
+            self.context.wakeups.list_now();
         }
         if op.store_op == StoreOp::Release {
             self.close(shard);
@@ -210,7 +207,7 @@ impl LeaseRenewer {
     }
 
     fn finish(mut self) {
-        for shard in self.shards.all().into_iter().filter(|shard| shard.is_held()) {
+        for shard in self.shards.all().into_iter().filter(|shard| shard.view().is_held()) {
             self.report.unsaved.push(shard.id.clone());
             self.close(&shard);
         }
@@ -232,7 +229,7 @@ impl Drop for EndsTheLife {
             return;
         }
         self.context.interrupted();
-        let held = self.shards.all().into_iter().filter(|shard| shard.is_held());
+        let held = self.shards.all().into_iter().filter(|shard| shard.view().is_held());
         let mut report = CloseReport::default();
         for shard in held {
             report.open.extend(shard.open_deliveries());
@@ -252,11 +249,4 @@ async fn run(context: &SubscriptionContext, op: &InFlightOp) -> Result<Write, St
         StoreOp::Renew => context.store.renew(&op.held),
     };
     context.answer(call).await
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => pending().await,
-    }
 }

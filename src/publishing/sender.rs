@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::{
-    select,
-    time::{Instant, sleep_until},
-};
+use tokio::select;
 
 use crate::{
     kinesis::Service,
@@ -14,6 +11,7 @@ use crate::{
         accumulator::{Answer, Request},
         shared::{Round, Shared},
     },
+    util::timer::sleep_until_some,
 };
 
 /// Sends what is handed in, until nothing is left and nothing will come. Dropped before that, or ended by a panic, it
@@ -35,7 +33,7 @@ pub(super) fn run(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'sta
                 biased;
                 Some((flight, answer)) = calls.next() => shared.answered(flight, answer),
                 () = shared.work() => {}
-                () = at(wake) => {}
+                () = sleep_until_some(wake) => {}
             }
         }
     }
@@ -45,13 +43,6 @@ fn call(service: &Arc<dyn Service>, stream: &Arc<str>, request: Request) -> BoxF
     let (service, stream) = (Arc::clone(service), Arc::clone(stream));
     let Request { flight, entries } = request;
     async move { (flight, service.put_all(&stream, entries).await) }.boxed()
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Whoever waits for a record is never left waiting.

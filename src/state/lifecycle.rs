@@ -1,4 +1,4 @@
-//! The life of a subscription: running, winding down, over.
+//! The lifecycle of a subscription: running, closing, over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,18 +6,18 @@ use tokio::time::Instant;
 
 use crate::{types::close_report::CloseReport, util::watched::Watched};
 
-/// How far it is.
+/// The stage of a subscription.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
     /// Reading.
     Running,
-    /// No longer reading; what is in flight may be settled until then.
+    /// No longer reading; deliveries in flight may be settled until then.
     Closing { until: Instant },
-    /// Leases are released, nothing is valid any more.
+    /// The leases are released, and no delivery is valid.
     Over(Arc<CloseReport>),
 }
 
-/// See the module. Moves forward only.
+/// See the module. It only moves forward.
 #[derive(Debug)]
 pub(crate) struct Lifecycle(Watched<Stage>);
 
@@ -34,16 +34,16 @@ impl Lifecycle {
         self.0.read(|stage| matches!(stage, Stage::Over(_)))
     }
 
-    /// Whether deliveries can no longer be settled.
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether deliveries can still be settled.
+    pub(crate) fn can_settle(&self) -> bool {
         self.0.read(|stage| match stage {
-            Stage::Running => false,
-            Stage::Closing { until } => *until <= Instant::now(),
-            Stage::Over(_) => true,
+            Stage::Running => true,
+            Stage::Closing { until } => Instant::now() < *until,
+            Stage::Over(_) => false,
         })
     }
 
-    /// Begins to wind down, if that has not begun yet.
+    /// Begins closing, unless that has begun.
     pub(crate) fn close(&self, drain: Duration) {
         self.0.change(|stage| {
             if let Stage::Running = stage {
@@ -52,15 +52,16 @@ impl Lifecycle {
         });
     }
 
+    /// Ends the lifecycle with this report.
     pub(crate) fn finish(&self, report: CloseReport) {
         self.0.change(|stage| *stage = Stage::Over(Arc::new(report)));
     }
 
-    /// Waits until winding down begins and says until when deliveries may be settled.
+    /// Waits until closing begins. Returns the time until which deliveries may be settled.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
+    /// Cancel safe: it changes nothing.
     pub(crate) async fn closing(&self) -> Instant {
         let closing = self.0.wait_for(|stage| match stage {
             Stage::Running => None,
@@ -70,11 +71,11 @@ impl Lifecycle {
         closing.await.unwrap_or_else(Instant::now)
     }
 
-    /// Waits until it is over.
+    /// Waits until the subscription is over.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
+    /// Cancel safe: it changes nothing.
     pub(crate) async fn over(&self) -> Arc<CloseReport> {
         let over = self.0.wait_for(|stage| match stage {
             Stage::Over(report) => Some(Arc::clone(report)),

@@ -16,7 +16,7 @@ use futures::{
 
 use crate::{
     delivery::Delivery,
-    state::settlement::{Outcome, SettlementState, Watch},
+    state::settlement::{Outcome, OutcomeWatch, TrackedOutcome},
     subscription::key_queues::{End, KeyQueues},
 };
 
@@ -163,9 +163,9 @@ pub struct BufferBy<S, T, F, Fut: Future> {
     ended: bool,
     f: F,
     /// Each with what is kept of its delivery; nothing where that has no key.
-    running: FuturesUnordered<Join<Fut, Ready<Option<Arc<SettlementState>>>>>,
+    running: FuturesUnordered<Join<Fut, Ready<Option<Arc<TrackedOutcome>>>>>,
     queues: KeyQueues<Delivery<T>>,
-    watch: Watch,
+    watch: OutcomeWatch,
     queue: KeySource,
     hasher: RandomState,
     n: usize,
@@ -183,7 +183,7 @@ impl<S, T, F, Fut: Future> BufferBy<S, T, F, Fut> {
             f,
             running: FuturesUnordered::new(),
             queues: KeyQueues::new(),
-            watch: Watch::default(),
+            watch: OutcomeWatch::default(),
             queue,
             hasher: RandomState::new(),
             n: n.max(1),
@@ -220,9 +220,9 @@ where
         }
         for mark in self.watch.take() {
             if mark.outcome() == Outcome::Settled {
-                self.queues.settled(mark.queue, mark.key_of_record);
+                self.queues.settled(mark.queue, mark.record_key);
             } else {
-                give_back(self.queues.lost(mark.queue, mark.key_of_record));
+                give_back(self.queues.lost(mark.queue, mark.record_key));
             }
         }
     }
@@ -258,19 +258,19 @@ where
             KeySource::Shard => Some(self.hasher.hash_one((delivery.stream(), delivery.shard()))),
         };
         let Some(id) = queue else { return self.start(None, delivery) };
-        let (key_of_record, again) = (delivery.key_of_record(), delivery.comes_again());
+        let (key_of_record, again) = (delivery.record_key(), delivery.is_redelivery());
         if let Some(delivery) = self.queues.arrive(id, key_of_record, again, delivery) {
             self.start(Some(id), delivery);
         }
     }
 
     /// The future of a delivery is done and dropped.
-    fn finish(&mut self, mark: &SettlementState) {
+    fn finish(&mut self, mark: &TrackedOutcome) {
         let end = match mark.outcome() {
-            Outcome::Out | Outcome::Settled => End::Free,
-            Outcome::Again if self.ended => End::Free,
-            Outcome::Back | Outcome::Again if !self.ended => End::Back(mark.key_of_record),
-            Outcome::Back | Outcome::Again | Outcome::Lost => End::Lost(mark.key_of_record),
+            Outcome::Delivered | Outcome::Settled => End::Free,
+            Outcome::Redelivered if self.ended => End::Free,
+            Outcome::Returned | Outcome::Redelivered if !self.ended => End::Back(mark.record_key),
+            Outcome::Returned | Outcome::Redelivered | Outcome::Lost => End::Lost(mark.record_key),
         };
         give_back(self.queues.done(mark.queue, end));
     }

@@ -120,7 +120,8 @@ impl<I> KeyQueues<I> {
             return Vec::new();
         }
         let Some(queue) = self.by_id.get_mut(&id) else { return Vec::new() };
-        let (lost, rest) = queue.queue.drain(..).partition::<Vec<_>, _>(|(behind, _)| behind.is_beside(&key_of_record));
+        let (lost, rest) =
+            queue.queue.drain(..).partition::<Vec<_>, _>(|(behind, _)| behind.shares_generation(&key_of_record));
         queue.queue = rest.into();
         queue.detained = queue.queue.len();
         self.standing -= lost.len();
@@ -211,7 +212,7 @@ mod tests {
 
     /// A record of a shard and an opening of it.
     fn key_of_record(book: usize, generation: u64, offset: u64) -> RecordKey {
-        RecordKey { book, ticket: Ticket::of(generation, offset) }
+        RecordKey { shard: book, ticket: Ticket::of(generation, offset) }
     }
 
     /// The record at this place of the first opening of the first shard.

@@ -2,34 +2,34 @@
 
 use crate::types::id::{SequenceNumber, ShardId};
 
-/// What a closed subscription left open.
+/// What a closed subscription left unsettled or unsaved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
-    /// The shards on which deliveries were still unsettled when the leases were released; their records come again.
-    /// Empty after a clean close.
+    /// The shards that had unsettled deliveries when their leases were released. These records are redelivered. Empty
+    /// after a clean close.
     pub open: Vec<OpenShard>,
-    /// The shards whose last checkpoint or release the lease store refused to take: the leases run out by themselves,
-    /// and what was settled since the last stored checkpoint comes again. Empty after a clean close.
+    /// The shards whose last checkpoint or release the lease store did not accept. Their leases expire, and the records
+    /// settled since the last stored checkpoint are redelivered. Empty after a clean close.
     pub unsaved: Vec<ShardId>,
 }
 
 impl CloseReport {
-    /// Whether everything that was handed out is settled and stored.
+    /// Whether every delivered record is settled and its checkpoint stored.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.open.is_empty() && self.unsaved.is_empty()
     }
 }
 
-/// A shard on which deliveries stayed open.
+/// A shard with deliveries that stayed unsettled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenShard {
     /// The shard.
     pub shard: ShardId,
-    /// How many deliveries stayed open.
+    /// The number of unsettled deliveries.
     pub deliveries: usize,
-    /// The oldest of them.
+    /// The sequence number of the oldest of them.
     pub oldest: SequenceNumber,
 }

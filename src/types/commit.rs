@@ -1,15 +1,15 @@
-//! The outcome of committing a delivery.
+//! The result of committing a delivery.
 
-/// What committing a delivery came to.
+/// The result of committing a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Commit {
-    /// The lease store holds a checkpoint that covers the record: it is not delivered again.
+    /// The lease store holds a checkpoint that covers the record, so the record is not redelivered.
     Stored,
-    /// The record is settled, and an earlier one of its shard is still open. It is covered as soon as that one is; if
-    /// the shard moves before, it is delivered again.
+    /// The record is settled, but an earlier record of its shard is still unsettled. A checkpoint covers this record once
+    /// the earlier one is settled; if the shard moves before that, the record is redelivered.
     Deferred,
-    /// The lease or the opening of the shard under which it was delivered is over. Nothing was written, and the
-    /// record is delivered again, here or by the instance that holds the shard now.
+    /// The lease or the generation of the shard under which the record was delivered is over. Nothing was written, and
+    /// the record is redelivered, here or by the instance that now holds the shard.
     Superseded,
 }

@@ -47,7 +47,8 @@ impl Coordinator {
             let shard = self.shards.get_or_open(&self.context, &shard_id.id);
             shard.seen(shard_id.closed, row);
             let opens = opening.has(&shard, row, now);
-            if shard.is_held() || shard.was_given_up() {
+            let view = shard.view();
+            if view.is_held() || view.gave_up() {
                 continue;
             }
             if !self.is_free(row, now) {
@@ -68,7 +69,7 @@ impl Coordinator {
                 shard,
             });
         }
-        self.context.awaited.store(awaited, Ordering::Relaxed);
+        self.context.gauges.awaited.store(awaited, Ordering::Relaxed);
         self.doubtful = doubtful;
         if doubtful > 0 && !lists && !self.is_listing {
             self.next_listing = Some(now);
@@ -78,7 +79,7 @@ impl Coordinator {
 
     /// Leaves out what is more than this instance may hold: first what nobody meant for it.
     fn within_bounds(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
-        let held = self.shards.all().iter().filter(|shard| shard.is_working()).count();
+        let held = self.shards.all().iter().filter(|shard| shard.view().is_working()).count();
         let room = self.context.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_meant);
@@ -86,7 +87,7 @@ impl Coordinator {
         // Those that are to be seen again before they can be taken need room, too.
         let unowned = (candidates.len() + self.doubtful).saturating_sub(room);
         candidates.truncate(room);
-        self.context.unowned.store(unowned, Ordering::Relaxed);
+        self.context.gauges.unowned.store(unowned, Ordering::Relaxed);
         self.warn_of_unowned(unowned, now);
         candidates
     }

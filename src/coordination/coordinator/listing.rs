@@ -73,7 +73,7 @@ impl Coordinator {
                     self.first_listing = Some(listed.clone());
                 }
                 let shards = Arc::clone(&self.shards);
-                let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.is_denied());
+                let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.view().is_not_found());
                 self.gone.extend(self.shard_list.list(listed, (begun, now), denied));
             }
             Err(error) if error.class() == ErrorClass::Fatal => {
@@ -90,7 +90,7 @@ impl Coordinator {
         self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
         let is_awaited =
             now < self.eager_until || self.doubtful > 0 || self.opening.is_none() || context.settings.stop_at_tip;
-        let returning = self.shards.all().iter().filter(|shard| shard.was_listed()).count();
+        let returning = self.shards.all().iter().filter(|shard| shard.clear_gave_up()).count();
         (is_awaited || self.shard_list.changes() != before || returning > 0).then_some(now)
     }
 
@@ -112,14 +112,14 @@ impl Coordinator {
             return false;
         }
         let parents: BTreeSet<&ShardId> = self.shard_list.shards().flat_map(|shard_id| &shard_id.parents).collect();
-        let ended_here = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.ended_here());
+        let ended_here = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.view().ended_here());
         self.shard_list.shards().any(|shard_id| !parents.contains(&shard_id.id) && ended_here(&shard_id.id))
     }
 }
 
 /// DueQueue at the stream, if there is doubt about it, and at its shards.
 async fn look(context: Arc<SubscriptionContext>, begun: Instant) -> Looked {
-    let created = if context.was_in_doubt() { created(&context).await } else { None };
+    let created = if context.wakeups.take_stream_check() { created(&context).await } else { None };
     Looked { begun, created, listed: list(&context).await }
 }
 
@@ -127,7 +127,7 @@ async fn look(context: Arc<SubscriptionContext>, begun: Instant) -> Looked {
 async fn created(context: &SubscriptionContext) -> Option<i64> {
     let described = context.service.describe(&context.stream).await;
     if described.is_err() {
-        context.doubt_a_little();
+        context.wakeups.check_stream();
     }
     described.ok()?.created
 }

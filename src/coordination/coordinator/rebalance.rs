@@ -34,7 +34,7 @@ impl Coordinator {
         let mine = stakes.iter().filter(|stake| *stake.holder == *context.owner);
         let given: BTreeSet<&ShardId> = mine.map(|stake| stake.shard).collect();
         let shards = self.shards.all();
-        let own = shards.iter().filter(|shard| shard.is_share() && !given.contains(&shard.id)).count();
+        let own = shards.iter().filter(|shard| shard.view().is_share() && !given.contains(&shard.id)).count();
         let wanted: BTreeSet<&ShardId> =
             wanted(&context.owner, own, context.settings.max_leases, &stakes).into_iter().collect();
         let asks = !wanted.is_empty();

@@ -30,7 +30,7 @@ impl Coordinator {
                 tracing::debug!(stream = %self.context.stream, shard = %shard.id, "another instance was faster");
                 // If that one asked for the shard, or let it go, the lease is still to be had.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
-                    self.context.rounds.notify_one();
+                    self.context.wakeups.pass_now();
                 }
                 return;
             }
@@ -55,14 +55,14 @@ impl Coordinator {
             }
         } else {
             // Its place is known, and it gets there by itself: a call that is slow holds up no other shard.
-            reader.shard().begins_at(origin);
+            reader.shard().set_first_opening(origin);
         }
         // Without a receiver the subscription is gone, and the pages go with it.
         let _ = self.opened.send(pages(reader));
     }
 
     fn origin(&self, shard: &Shard, lease: &Lease, role: Role) -> Origin {
-        if let Some(began) = shard.begins_again_at(lease.checkpoint.as_ref()) {
+        if let Some(began) = shard.reopens_at(lease.checkpoint.as_ref()) {
             return began;
         }
         match self.plan.origin(&shard.id, lease.checkpoint.as_ref(), role) {
