@@ -136,6 +136,8 @@
 //! | `Client` | aws-sdk-dynamodb, with the feature `dynamodb` | `DynamoDbClient` |
 //! | `Stream`, `FusedStream`, `Sink`, `BoxFuture` | futures | [`prelude`] has the traits and modules of pipelines |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod aws;
 mod broker;
 mod budget;
@@ -192,11 +194,7 @@ pub use crate::{
         sink::PublishSink,
         stats::PublishStats,
     },
-    state::{
-        lifecycle::{CloseReport, OpenShard},
-        stats::{ShardState, ShardStats, SubscriptionStats},
-        tracker::Commit,
-    },
+    state::stats::{ShardState, ShardStats, SubscriptionStats},
     subscription::{
         Subscription, Tolerant,
         batch::Batch,
@@ -208,6 +206,8 @@ pub use crate::{
         stats_handle::StatsHandle,
     },
     types::{
+        close_report::{CloseReport, OpenShard},
+        commit::Commit,
         id::{SequenceNumber, ShardId},
         record::{Headers, Record},
     },

@@ -1,4 +1,13 @@
-//! TITLE reading
+//! Reading one shard: the loop over GetRecords. `coordination/` starts a reader when it has taken a lease; its pages go to
+//! `subscription/`.
+//!
+//! Read in this order:
+//!
+//! - [`reader`]: the loop and its responses; its child `failures` handles failed calls,
+//! - [`read_ahead`]: the reader as a stream of pages, one page ahead of the user,
+//! - [`pacing`]: when the next read may be sent,
+//! - [`slow_reads`]: whether the shard lags because its reads ask for few records,
+//! - [`stuck_iterator`]: whether a checkpoint leads nowhere.
 
 pub(crate) mod pacing;
 pub(crate) mod read_ahead;

@@ -1,4 +1,15 @@
-//! TITLE state
+//! What the tasks of one subscription share. The tasks live in the folders above: `coordination/`, `reading/`,
+//! `dead_letters/` and `subscription/`, and the ackers in `delivery/`. They meet only here.
+//!
+//! Read in this order:
+//!
+//! - [`context`]: one per subscription; everything hangs on it. [`lifecycle`] and [`wakeups`] are its parts,
+//! - [`shard`]: the state of one shard, behind one lock,
+//! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move,
+//! - [`page`]: the records of one read,
+//! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
+//! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
+//! - [`stats`]: the public snapshot.
 
 pub(crate) mod context;
 pub(crate) mod dead_letter_queue;
@@ -9,3 +20,4 @@ pub(crate) mod settlement;
 pub(crate) mod shard;
 pub(crate) mod stats;
 pub(crate) mod tracker;
+pub(crate) mod wakeups;

@@ -1,5 +1,7 @@
 //! TITLE util
 
+pub(crate) mod backoff;
+pub(crate) mod circuit;
 pub(crate) mod clock;
 pub(crate) mod mutex;
 pub(crate) mod timer;

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use crate::util::backoff::doubled;
+
 /// The most bytes of a reason that are kept: it travels in a header of the dead letter, whose size has a limit.
 const LONGEST_REASON: usize = 1 << 10;
 
@@ -50,12 +52,6 @@ impl Default for Retries {
             dead_letter: None,
         }
     }
-}
-
-/// The pause after the `nth` failure in a row: the first one, doubled with each, up to the longest.
-pub(crate) fn doubled(first: Duration, longest: Duration, nth: u32) -> Duration {
-    let times = 1_u32.checked_shl(nth.saturating_sub(1)).unwrap_or(u32::MAX);
-    first.saturating_mul(times).min(longest)
 }
 
 /// Why a record was given back.

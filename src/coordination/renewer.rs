@@ -15,11 +15,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use futures::{
-    FutureExt, StreamExt,
-    future::{BoxFuture, pending},
-    stream::FuturesUnordered,
-};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
     select,
     task::JoinHandle,
@@ -33,10 +29,10 @@ use crate::{
     lease::{Lease, Write},
     state::{
         context::SubscriptionContext,
-        lifecycle::CloseReport,
         shard::{GRAIN, InFlightOp, Shard, Shards, StoreOp},
     },
-    types::id::ShardId,
+    types::{close_report::CloseReport, id::ShardId},
+    util::timer::sleep_until_some,
 };
 
 /// A call that is done: its shard, the call, when it was sent, and the response of the store.
@@ -84,7 +80,7 @@ impl LeaseRenewer {
         }
         self.leave(until);
         let last_try = until.max(Instant::now()) + context.settings.lease_ttl;
-        let all_are_released = |shards: &Shards| !shards.all().iter().any(|shard| shard.is_held());
+        let all_are_released = |shards: &Shards| !shards.all().iter().any(|shard| shard.view().is_held());
         select! {
             biased;
             () = self.work_until(all_are_released) => {}
@@ -113,8 +109,8 @@ impl LeaseRenewer {
                 // the rounds.
                 _ = rounds.tick() => self.round(),
                 Some(response) = self.in_flight.next() => self.complete(response),
-                shards = context.wakeups.rung() => self.send_woken(&shards),
-                () = at(self.due.next()) => self.send_due(),
+                shards = context.wakeups.due_shards() => self.send_woken(&shards),
+                () = sleep_until_some(self.due.next()) => self.send_due(),
             }
         }
     }
@@ -149,8 +145,8 @@ impl LeaseRenewer {
     /// Starts the call that is due for this shard, if there is one.
     fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
-        let Some(op) = shard.op(now) else {
-            return self.due.set(&shard.id, shard.look_again_at());
+        let Some(op) = shard.next_op(now) else {
+            return self.due.set(&shard.id, shard.next_op_at());
         };
         self.due.set(&shard.id, None);
         let (context, shard) = (Arc::clone(&self.context), Arc::clone(shard));
@@ -187,7 +183,7 @@ impl LeaseRenewer {
         }
         if op.store_op.ends_shard() {
             tracing::info!(shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
-            self.context.agenda.notify_one();
+            self.context.wakeups.list_now();
         }
         if op.store_op == StoreOp::Release {
             self.close(shard);
@@ -224,7 +220,7 @@ impl LeaseRenewer {
     }
 
     fn finish(mut self) {
-        for shard in self.shards.all().into_iter().filter(|shard| shard.is_held()) {
+        for shard in self.shards.all().into_iter().filter(|shard| shard.view().is_held()) {
             self.report.unsaved.push(shard.id.clone());
             self.close(&shard);
         }
@@ -246,7 +242,7 @@ impl Drop for EndOnDrop {
             return;
         }
         self.context.interrupted();
-        let held = self.shards.all().into_iter().filter(|shard| shard.is_held());
+        let held = self.shards.all().into_iter().filter(|shard| shard.view().is_held());
         let mut report = CloseReport::default();
         for shard in held {
             report.open.extend(shard.open_deliveries());
@@ -266,11 +262,4 @@ async fn run(context: &SubscriptionContext, op: &InFlightOp) -> Result<Write, St
         StoreOp::Renew => context.store.renew(&op.held),
     };
     context.answer(call).await
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => pending().await,
-    }
 }

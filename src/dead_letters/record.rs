@@ -1,4 +1,8 @@
-//! A record as it is written to the dead-letter stream: a pure encoding.
+//! The bytes of a dead letter: a pure encoding.
+//!
+//! **Headers are added; none is replaced or left out.** A record that dies twice shows both origins, the first one
+//! first. If the new headers make a record too large, the stream yields an error that carries it: leaving headers out
+//! would produce dead letters that nobody can trace.
 
 use bytes::Bytes;
 
@@ -9,33 +13,34 @@ use crate::{
     wire::envelope,
 };
 
-/// What the names of the headers that are added begin with.
+/// The prefix of the names of the added headers.
 const PREFIX: &str = "kinesis-dead-letter-";
 
-/// A record to be written.
+/// A record for the dead-letter stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DeadLetterRecord {
     pub(super) partition_key: String,
     pub(super) data: Bytes,
 }
 
-/// The record as it came, with headers behind its own that say where it came from and why it was given up.
+/// The record as Kinesis returned it. The added headers follow its original headers and say where the record came from
+/// and why it was given up.
 ///
-/// A record without a partition key gets its sequence number as one: it spreads as the record itself did, and a repeated
-/// write goes to the same shard.
+/// A record without a partition key gets its sequence number as its key. Such keys spread evenly over the shards, and a
+/// repeated write goes to the same shard.
 pub(super) fn record(context: &SubscriptionContext, spent: &Returned) -> Result<DeadLetterRecord, KinesisError> {
     let record = &spent.record;
-    let own = record.headers.iter().map(|(name, value)| (name.to_owned(), value.clone()));
-    let headers: Vec<(String, Bytes)> = own.chain(origin(context, spent)).collect();
+    let original = record.headers.iter().map(|(name, value)| (name.to_owned(), value.clone()));
+    let headers: Vec<(String, Bytes)> = original.chain(origin(context, spent)).collect();
     let data = envelope::encode(&headers, record.payload.clone())?;
     let partition_key = record.partition_key.as_deref().unwrap_or(record.sequence_number.as_str());
     limits::check_record(partition_key, data.len())?;
     Ok(DeadLetterRecord { partition_key: partition_key.to_owned(), data })
 }
 
-/// The headers that are added.
+/// The added headers.
 fn origin(context: &SubscriptionContext, spent: &Returned) -> impl Iterator<Item = (String, Bytes)> {
-    let told = [
+    let headers = [
         ("stream", Some(context.stream.to_string())),
         ("shard", Some(spent.shard.to_string())),
         ("sequence-number", Some(spent.record.sequence_number.to_string())),
@@ -44,5 +49,5 @@ fn origin(context: &SubscriptionContext, spent: &Returned) -> impl Iterator<Item
         ("attempts", Some(spent.attempts.to_string())),
         ("reason", Some(spent.reason.to_string())),
     ];
-    told.into_iter().filter_map(|(name, value)| Some((format!("{PREFIX}{name}"), Bytes::from(value?))))
+    headers.into_iter().filter_map(|(name, value)| Some((format!("{PREFIX}{name}"), Bytes::from(value?))))
 }

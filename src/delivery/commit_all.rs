@@ -1,22 +1,23 @@
-//! Settling many deliveries at once: one step in the books of each shard, and at most one write.
+//! Settles many deliveries at once: one lock and at most one checkpoint write per shard.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::try_join_all;
 
-use super::Acker;
 use crate::{
+    delivery::acker::Acker,
     error::KinesisError,
     state::{
-        shard::{Committing, Shard},
-        tracker::{Commit, Ticket},
+        shard::{PendingCommit, Shard},
+        tracker::Ticket,
     },
+    types::commit::Commit,
 };
 
-/// Settles any number of deliveries, of any shards, with one checkpoint write for each shard, and waits for them all.
+/// Settles deliveries of any shards, with one checkpoint write per shard, and waits for all writes.
 ///
-/// Gives the least of what single commits would have given: [`Commit::Stored`] only if every record is covered by a
-/// stored checkpoint, [`Commit::Superseded`] if any of them was superseded. No deliveries are all stored.
+/// Returns the weakest result of the single commits: [`Commit::Stored`] only if stored checkpoints cover every record,
+/// [`Commit::Superseded`] if any record was superseded. For no deliveries it returns [`Commit::Stored`].
 /// [`Batch::commit`](crate::Batch::commit) does the same.
 ///
 /// ```
@@ -32,27 +33,27 @@ use crate::{
 ///
 /// # Errors
 ///
-/// As [`Delivery::commit`](crate::Delivery::commit), for the first shard whose write keeps failing.
+/// The error of [`Delivery::commit`](crate::Delivery::commit), for the first shard whose write keeps failing.
 ///
 /// # Cancel safety
 ///
-/// Once it was polled all are settled, as with [`Delivery::commit`](crate::Delivery::commit).
+/// The first poll settles all deliveries, as with [`Delivery::commit`](crate::Delivery::commit).
 pub async fn commit_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) -> Result<Commit, KinesisError> {
-    let committing = settle(deliveries, |shard, tickets| {
-        let committing = shard.commit(tickets);
-        (shard, committing)
+    let pending = settle(deliveries, |shard, tickets| {
+        let pending = shard.commit(tickets);
+        (shard, pending)
     });
-    let outcome = |(shard, committing): (Arc<Shard>, Committing)| async move { committing.outcome(&shard).await };
-    let commits = try_join_all(committing.into_iter().map(outcome)).await?;
+    let outcome = |(shard, pending): (Arc<Shard>, PendingCommit)| async move { pending.outcome(&shard).await };
+    let commits = try_join_all(pending.into_iter().map(outcome)).await?;
     Ok(commits.into_iter().max().unwrap_or(Commit::Stored))
 }
 
-/// Settles any number of deliveries without waiting.
+/// Settles deliveries of any shards without waiting.
 pub(crate) fn ack_all<D: Into<Acker>>(deliveries: impl IntoIterator<Item = D>) {
     settle(deliveries, |shard, tickets| shard.ack(tickets));
 }
 
-/// Settles deliveries, those of each shard in one go and the shards in the order of their first.
+/// Settles deliveries shard by shard, in the order of the first delivery of each shard.
 fn settle<D: Into<Acker>, T>(
     deliveries: impl IntoIterator<Item = D>,
     settle: impl Fn(Arc<Shard>, &[Ticket]) -> T,
@@ -64,18 +65,18 @@ fn settle<D: Into<Acker>, T>(
     settled
 }
 
-/// The tickets of each shard. Deliveries come in runs of one shard, so it is looked for only where a run ends.
+/// The tickets of each shard. Deliveries come in runs of one shard, so a shard is looked up once per run.
 fn by_shard(ackers: &[Acker]) -> Vec<(Arc<Shard>, Vec<Ticket>)> {
     let mut shards: Vec<(Arc<Shard>, Vec<Ticket>)> = Vec::new();
     let mut places: BTreeMap<usize, usize> = BTreeMap::new();
-    for run in ackers.chunk_by(|one, next| Arc::ptr_eq(&one.open.shard, &next.open.shard)) {
+    for run in ackers.chunk_by(|one, next| Arc::ptr_eq(&one.delivered.shard, &next.delivered.shard)) {
         let Some(first) = run.first() else { continue };
-        let shard = &first.open.shard;
+        let shard = &first.delivered.shard;
         let place = *places.entry(Arc::as_ptr(shard).addr()).or_insert(shards.len());
         if place == shards.len() {
             shards.push((Arc::clone(shard), Vec::with_capacity(run.len())));
         }
-        shards[place].1.extend(run.iter().map(|acker| acker.open.ticket));
+        shards[place].1.extend(run.iter().map(|acker| acker.delivered.ticket));
     }
     shards
 }

@@ -1,4 +1,4 @@
-//! A view of the lease under which a record was delivered, for work that takes long.
+//! The lease under which a record was delivered, for handlers that work for a long time.
 
 use std::{fmt, sync::Arc};
 
@@ -9,11 +9,11 @@ use tokio::{
 
 use crate::{state::shard::Shard, types::id::ShardId};
 
-/// The lease under which a record was delivered: says whether the shard is still this instance's. Cheap to clone; may
-/// outlive its delivery and the subscription. Made by [`Delivery::lease`](crate::Delivery::lease).
+/// The lease under which a record was delivered: tells whether this instance still holds the shard. Cheap to clone; may
+/// outlive its delivery and the subscription. [`Delivery::lease`](crate::Delivery::lease) returns it.
 ///
-/// Work that takes longer than a lease lives can stop when its shard has moved to another instance, where the record
-/// comes again. What it writes elsewhere can carry [`epoch`](Self::epoch) as a fencing token.
+/// A handler that works longer than the lease's time to live can stop when the shard has moved to another instance,
+/// which redelivers the record. Writes to other systems can carry [`epoch`](Self::epoch) as a fencing token.
 ///
 /// ```
 /// use kinesis_stream::{Delivery, KinesisError};
@@ -39,51 +39,54 @@ impl LeaseToken {
         Self { shard, epoch }
     }
 
-    /// The shard that is leased.
+    /// The leased shard.
     #[must_use]
     pub fn shard(&self) -> &ShardId {
         &self.shard.id
     }
 
-    /// One higher with every take of the lease, by whichever instance: of two holders of a shard the later one has the
-    /// higher epoch.
+    /// The epoch of the lease. Every take of the lease by any instance increases it by one, so of two holders of a shard
+    /// the later one has the higher epoch.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether the lease is held at this moment: it was not given up or taken by another instance, and its last renewal
-    /// was sent less than its [time to live](crate::KinesisStream::lease_ttl) ago. It stays held while the shard is being
-    /// handed over and its deliveries may still be settled.
+    /// Whether this instance holds the lease now: it has not released the lease, no other instance has taken it, and the
+    /// last renewal was sent less than the [time to live](crate::KinesisStream::lease_ttl) ago. During a hand-over, while
+    /// deliveries may still be settled, the lease is held.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.shard.held_until(self.epoch).is_some_and(|until| Instant::now() < until)
+        self.held_until().is_some()
     }
 
-    /// Waits until the lease is no longer held: ready at once if it is not. Also when it could not be renewed for its time
-    /// to live, as another instance may hold the shard from then on.
+    /// Waits until this instance no longer holds the lease; returns at once if it does not hold it. A lease that was not
+    /// renewed for its time to live counts as lost, because another instance may hold the shard from then on.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
+    /// Cancel safe: it changes nothing.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime with its timers on.
+    /// Panics outside of a tokio runtime with timers enabled.
     pub async fn lost(&self) {
         loop {
             let changed = self.shard.changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let Some(until) = self.shard.held_until(self.epoch).filter(|until| Instant::now() < *until) else {
-                return;
-            };
+            let Some(until) = self.held_until() else { return };
             select! {
                 biased;
                 () = changed => {}
                 () = sleep_until(until) => {}
             }
         }
+    }
+
+    /// When the lease expires unless it is renewed. None if it is not held.
+    fn held_until(&self) -> Option<Instant> {
+        self.shard.view().held_until(self.epoch).filter(|until| Instant::now() < *until)
     }
 }
 

@@ -35,16 +35,13 @@ use tokio::time::Instant;
 use crate::{
     error::KinesisError,
     publishing::{
-        accumulator::{
-            circuit::Circuit,
-            entry::{AcceptedRecord, QueuedEntry},
-        },
+        accumulator::entry::{AcceptedRecord, QueuedEntry},
         record::{Outgoing, PublishOrder, Published},
     },
+    util::circuit::Circuit,
 };
 
 mod backoff;
-mod circuit;
 mod entry;
 mod request;
 mod response;

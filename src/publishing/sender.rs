@@ -10,10 +10,7 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::{
-    select,
-    time::{Instant, sleep_until},
-};
+use tokio::select;
 
 use crate::{
     kinesis::Service,
@@ -21,6 +18,7 @@ use crate::{
         accumulator::{Answer, Request},
         shared::{SenderStep, SinkShared},
     },
+    util::timer::sleep_until_some,
 };
 
 /// Sends accepted records until none is left and no handle remains. If it is dropped earlier or panics, it settles all
@@ -42,7 +40,7 @@ pub(super) fn run(shared: Arc<SinkShared>) -> impl Future<Output = ()> + Send + 
                 biased;
                 Some((flight, answer)) = calls.next() => shared.answered(flight, answer),
                 () = shared.work() => {}
-                () = at(wake) => {}
+                () = sleep_until_some(wake) => {}
             }
         }
     }
@@ -52,13 +50,6 @@ fn call(service: &Arc<dyn Service>, stream: &Arc<str>, request: Request) -> BoxF
     let (service, stream) = (Arc::clone(service), Arc::clone(stream));
     let Request { flight, entries } = request;
     async move { (flight, service.put_all(&stream, entries).await) }.boxed()
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Settles every open record when the sender ends, so that no caller waits without an end.

@@ -1,87 +1,90 @@
-//! One shard as a stream of pages: while the user works through one, the next is being read.
+//! One shard as a stream of pages.
+//!
+//! **One page ahead, one task per page.** While the user works through one page, a task reads the next one: through
+//! empty responses, throttles and errors, until it holds records. An idle shard's iterator therefore stays fresh
+//! however slow the user is (R8).
 
 use std::{panic::resume_unwind, pin::Pin, sync::Arc};
 
 use futures::stream::{Stream, unfold};
 use tokio::{select, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::Instrument;
 
 use crate::{
     reading::reader::Reader,
     state::{
         page::Page,
-        shard::{Over, Shard},
+        shard::{GenerationOver, Shard},
     },
 };
 
-/// Pages in the order of their shard, each with the books into which its records are entered. It ends when the shard
-/// is at its end, its reader gave up, or its lease is over.
+/// The pages of a shard in order, each with the shard. The stream ends when the shard is at its end or its tip, its reader
+/// gave up, or its generation is over.
 ///
-/// It is `Sync`, so that futures that borrow a subscription may go to other threads.
+/// It is `Sync`, so that futures that borrow a subscription can move to other threads.
 pub(crate) type Pages = Pin<Box<dyn Stream<Item = (Arc<Shard>, Page)> + Send + Sync>>;
 
-/// Begins to read at once, and hands pages over as the shard has room for their records.
+/// Starts reading at once, and yields each page when the shard has room for its records.
 pub(crate) fn pages(reader: Reader) -> Pages {
     Box::pin(unfold(ReadAhead::start(reader), step))
 }
 
-/// The read that runs while a page is worked through. It goes with whoever holds this.
+/// The read that runs while the user works through a page. Dropping this aborts the read.
 struct ReadAhead {
     shard: Arc<Shard>,
     generation: u64,
-    next: Next,
+    next: NextPage,
 }
 
-/// What comes after the page that is worked through.
-enum Next {
-    Coming(AbortOnDropHandle<Option<(Reader, Page)>>),
-    There(Box<(Reader, Page)>),
-    Nothing,
+/// The page after the one that the user works through.
+enum NextPage {
+    Reading(AbortOnDropHandle<Option<(Reader, Page)>>),
+    Ready(Box<(Reader, Page)>),
+    /// The shard has no more pages, or its reader gave up.
+    None,
 }
 
 impl ReadAhead {
     fn start(reader: Reader) -> Self {
-        let span = reader.span().clone();
         Self {
             shard: Arc::clone(reader.shard()),
             generation: reader.opening().generation,
-            next: Next::Coming(AbortOnDropHandle::new(tokio::spawn(reader.next_page().instrument(span)))),
+            next: NextPage::Reading(AbortOnDropHandle::new(tokio::spawn(reader.next_page()))),
         }
     }
 
-    /// Waits for what comes next.
+    /// Waits until the next page is read, or there is none.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a page that came stays here.
+    /// Cancel safe: a page that was read stays here.
     async fn arrival(&mut self) {
-        if let Next::Coming(task) = &mut self.next {
+        if let NextPage::Reading(task) = &mut self.next {
             self.next = match task.await {
-                Ok(Some(read)) => Next::There(Box::new(read)),
+                Ok(Some(read)) => NextPage::Ready(Box::new(read)),
                 Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
-                Ok(None) | Err(_) => Next::Nothing,
+                Ok(None) | Err(_) => NextPage::None,
             };
         }
     }
 
-    /// Waits until the rest of the page before can be handed out. What is read meanwhile cannot go out before it, so it
-    /// is parked, or it would keep other shards from reading.
-    async fn room_for_the_rest(&mut self) -> Result<(), Over> {
+    /// Waits until the rest of the previous page can be delivered. A page that is read meanwhile has to wait behind it, so
+    /// it is parked; otherwise it would keep other shards from reading.
+    async fn room_for_the_rest(&mut self) -> Result<(), GenerationOver> {
         let shard = Arc::clone(&self.shard);
         select! {
             biased;
             room = shard.room(self.generation) => return room,
             () = self.arrival() => {}
         }
-        if let Next::There(read) = &mut self.next {
+        if let NextPage::Ready(read) = &mut self.next {
             read.1.park();
         }
         shard.room(self.generation).await
     }
 }
 
-/// The next page: the rest of the last one, if it was set aside, or the one that was read ahead.
+/// The next page: the rest of the previous one if it was set aside, or the one that was read ahead.
 async fn step(mut ahead: ReadAhead) -> Option<((Arc<Shard>, Page), ReadAhead)> {
     let shard = Arc::clone(&ahead.shard);
     if shard.has_aside() {
@@ -90,7 +93,7 @@ async fn step(mut ahead: ReadAhead) -> Option<((Arc<Shard>, Page), ReadAhead)> {
         return Some(((shard, page), ahead));
     }
     ahead.arrival().await;
-    let Next::There(read) = ahead.next else { return None };
+    let NextPage::Ready(read) = ahead.next else { return None };
     let (reader, mut page) = *read;
     if !shard.try_room(ahead.generation, Instant::now()).ok()? {
         page.park();

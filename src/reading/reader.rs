@@ -1,12 +1,19 @@
-//! Reading one shard: the loop over GetRecords, and what it does about every answer (R1, R7 to R10).
+//! Reading one shard: the loop over GetRecords, and how it handles each response (R1, R7 to R10).
 //!
-//! A reader runs ahead of the user by one page: [`Reader::next_page`] goes on by itself through empty answers,
-//! throttles, expired iterators and errors until it holds records, and stops there.
+//! A reader runs ahead of the user by one page: [`Reader::next_page`] continues through empty responses, throttles,
+//! expired iterators and errors until it holds records, and stops there.
+//!
+//! **The reader retries GetRecords itself;** nothing below it does. It has to pace reads by the shard's limits and has
+//! to know about each failed attempt.
+//!
+//! **A failure can ask for a look at the stream.** A refused position, a shard that the service does not find and an
+//! expired iterator make the next listing check the stream's creation time as well (see
+//! `coordination/coordinator/listing.rs`).
 
 use std::{mem, sync::Arc};
 
 use tokio::time::{Duration, Instant, sleep_until, timeout};
-use tracing::Span;
+use tracing::{Instrument, Span};
 
 use crate::{
     budget::{Forecast, Grant},
@@ -14,37 +21,38 @@ use crate::{
     error::service::ServiceFailure,
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     reading::{
-        pacing::{Answer, Pace},
-        slow_reads::Lag,
-        stuck_iterator::Stall,
+        pacing::{Pace, ReadOutcome},
+        slow_reads::SlowReads,
+        stuck_iterator::StuckIterator,
     },
     state::{
         context::SubscriptionContext,
-        page::{Page, Weight},
-        shard::{Opening, Over, Shard},
+        page::{HeldBytes, Page},
+        shard::{GenerationOver, Shard, ShardOpening},
     },
     types::id::SequenceNumber,
 };
 
 mod failures;
 
-/// How long a read keeps room for what it may bring: as long as the largest answer takes at the pace of a shard. Few of those that
-/// hang would otherwise keep all others from reading.
-const KEEPS_ROOM: Duration = Duration::from_secs(5);
+/// How long a read keeps its reservation: as long as the largest response takes at a shard's byte rate. Otherwise a few
+/// reads that hang would keep all others from reading.
+const KEEPS_RESERVATION: Duration = Duration::from_secs(5);
 
-/// Taken off the moment at which a shard was opened at LATEST when it is opened anew: the `Date` of an answer has whole
-/// seconds, and two hosts of the service may differ a little. It may repeat a record of that second; it loses none.
+/// Subtracted from the time at which a shard was opened at LATEST when it is reopened: the `Date` of a response has whole
+/// seconds, and the clocks of two hosts of the service may differ. Reopening may repeat a record of that second; it loses
+/// none.
 const CLOCK_SLACK_MILLIS: i64 = 1_000;
 
-/// Where the next read begins.
+/// Where the next read starts.
 #[derive(Debug)]
 enum Cursor {
-    /// A new iterator has to be fetched.
+    /// Nowhere: a new iterator has to be fetched.
     Lost,
     At(String),
-    /// Everything there was is read, and more is not asked for.
+    /// The tip is reached, and reading stops there.
     Tip,
-    /// The shard has no more records; these are its children, if the service tells them.
+    /// The shard has no more records. Its children, if the service names them.
     End(Vec<ListedShard>),
 }
 
@@ -53,41 +61,44 @@ enum Cursor {
 pub(crate) struct Reader {
     context: Arc<SubscriptionContext>,
     shard: Arc<Shard>,
-    opening: Opening,
+    opening: ShardOpening,
     cursor: Cursor,
-    /// Where a new iterator is placed: after the last record that was read, or where the shard was opened.
+    /// Where a new iterator starts: after the last record that was read, or where the shard was opened.
     resume: Origin,
     pace: Pace,
+    /// Failures in a row.
     failures: u32,
-    /// How much the next read may bring.
+    /// How many bytes the next read may bring.
     forecast: Forecast,
-    /// A record was read under this lease, so that its row holds a place.
-    marked: bool,
-    /// Whether the checkpoint at which it began leads nowhere.
-    stall: Stall,
-    /// Whether it falls behind because of how few records its reads ask for.
-    lag: Lag,
-    /// How long the stream keeps its records.
+    /// A record was read under this lease, so its row holds a checkpoint.
+    has_checkpoint: bool,
+    /// Detects a checkpoint that leads nowhere.
+    stuck_iterator: StuckIterator,
+    /// Detects that the shard lags because its reads ask for few records.
+    slow_reads: SlowReads,
+    /// The retention period of the stream.
     retention: Option<Duration>,
-    /// Says where it reads, to whatever is logged while it does.
+    /// Adds consumer, stream, shard and epoch to each log line of this reader.
     span: Span,
 }
 
-/// What a step came to.
+/// The outcome of one call.
 enum Step {
     Page(Page),
-    /// Go on: what was to be reported or waited for is taken care of.
+    /// No page yet: read again.
     Again,
-    /// There is nothing to read any more: the reader gave up, or its lease is over.
+    /// Nothing more to read: the reader gave up, or its generation is over.
     Stopped,
 }
 
 impl Reader {
-    /// A reader that begins at `origin`.
-    pub(crate) fn new(shard: Arc<Shard>, opening: Opening, origin: Origin, retention: Option<Duration>) -> Self {
+    /// A reader that starts at `origin`.
+    pub(crate) fn new(shard: Arc<Shard>, opening: ShardOpening, origin: Origin, retention: Option<Duration>) -> Self {
         let context = Arc::clone(&shard.context);
-        let (stream, shard_id, epoch) = (&context.stream, &shard.id, opening.epoch);
-        let span = tracing::info_span!("read", %stream, shard = %shard_id, epoch);
+        // At the level of errors, so that it is there for each line that is logged.
+        let span = tracing::error_span!(
+            "read", consumer = %context.consumer, stream = %context.stream, shard = %shard.id, epoch = opening.epoch
+        );
         let forecast = match origin {
             Origin::Latest => Forecast::AtTip { since: Instant::now(), answer: 0 },
             _ => Forecast::Unknown,
@@ -102,14 +113,14 @@ impl Reader {
             resume: origin,
             failures: 0,
             forecast,
-            marked: false,
-            stall: Stall::default(),
-            lag: Lag::default(),
+            has_checkpoint: false,
+            stuck_iterator: StuckIterator::default(),
+            slow_reads: SlowReads::default(),
             retention,
         }
     }
 
-    /// With its first iterator.
+    /// The same reader with its first iterator.
     pub(crate) fn at(self, iterator: String) -> Self {
         Self { cursor: Cursor::At(iterator), ..self }
     }
@@ -118,17 +129,18 @@ impl Reader {
         &self.shard
     }
 
-    pub(crate) fn span(&self) -> &Span {
-        &self.span
-    }
-
-    pub(crate) fn opening(&self) -> &Opening {
+    pub(crate) fn opening(&self) -> &ShardOpening {
         &self.opening
     }
 
-    /// Fetches the first iterator, once. A failure is reported and counts; the reader then finds its place again at
-    /// `moment`, the opening of the subscription, so that LATEST does not move (L5).
+    /// Fetches the first iterator, once. A failure is reported and counts. Afterwards the reader retries with the time
+    /// `moment`, at which the subscription was opened, so that LATEST does not move (L5).
     pub(crate) async fn open(&mut self, moment: ServiceTime) {
+        let span = self.span.clone();
+        self.open_at(moment).instrument(span).await;
+    }
+
+    async fn open_at(&mut self, moment: ServiceTime) {
         let mut placed = self.iterator().await;
         if let Err(failure) = &placed
             && self.refuses_checkpoint(failure)
@@ -140,22 +152,23 @@ impl Reader {
         if self.resume == Origin::Latest {
             self.resume = since(now);
         }
-        self.shard.begins_at(self.resume.clone());
+        self.shard.set_first_opening(self.resume.clone());
         match placed {
             Ok(placed) => self.cursor = Cursor::At(placed.iterator),
-            // One failure is not yet a reason to stop.
-            Err(failure) => drop(self.hindered_by(failure)),
+            // One failure is no reason to stop.
+            Err(failure) => drop(self.handle_failure(failure)),
         }
     }
 
-    /// Reads until there are records to hand out. None when the shard is at its end, the reader gave up, or its lease
-    /// is over; the shard knows which.
+    /// Reads until there are records to deliver. None if the shard is at its end or its tip, the reader gave up, or its
+    /// generation is over; the shard knows which.
     pub(crate) async fn next_page(mut self) -> Option<(Self, Page)> {
-        let stop = self.opening.stop.clone();
-        stop.run_until_cancelled(async move { self.read_on().await.map(|page| (self, page)) }).await?
+        let (stop, span) = (self.opening.stop.clone(), self.span.clone());
+        let page = async move { self.read_until_page().await.map(|page| (self, page)) };
+        stop.run_until_cancelled(page).instrument(span).await?
     }
 
-    async fn read_on(&mut self) -> Option<Page> {
+    async fn read_until_page(&mut self) -> Option<Page> {
         loop {
             let iterator = match &mut self.cursor {
                 Cursor::End(children) => {
@@ -169,7 +182,7 @@ impl Reader {
                 Cursor::At(iterator) => Some(iterator.clone()),
                 Cursor::Lost => None,
             };
-            self.turn().await.ok()?;
+            self.wait_for_turn().await.ok()?;
             let step = match iterator {
                 Some(iterator) => self.read(&iterator).await,
                 None => self.place().await,
@@ -182,24 +195,24 @@ impl Reader {
         }
     }
 
-    /// Waits until the next call may be sent: there is room for what it brings, and the pace allows it.
-    async fn turn(&self) -> Result<(), Over> {
+    /// Waits until the next call may be sent: the shard has room for its records, and the pace allows it.
+    async fn wait_for_turn(&self) -> Result<(), GenerationOver> {
         self.shard.room(self.opening.generation).await?;
-        // The timer has steps of a millisecond: also a moment that has passed would be waited for.
+        // The timer has steps of a millisecond and would wait even for a time that has passed.
         if let Some(at) = self.pace.next_read().filter(|at| *at > Instant::now()) {
             sleep_until(at).await;
         }
         Ok(())
     }
 
-    /// Fetches a new iterator at the place where reading goes on (R8).
+    /// Fetches a new iterator at the place where reading continues (R8).
     async fn place(&mut self) -> Step {
         match self.iterator().await {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
                 Step::Again
             }
-            Err(failure) => self.hindered_by(failure),
+            Err(failure) => self.handle_failure(failure),
         }
     }
 
@@ -207,37 +220,37 @@ impl Reader {
         self.context.service.place(&self.context.stream, &self.shard.id, &self.resume).await
     }
 
-    /// One GetRecords.
+    /// Makes one GetRecords call.
     async fn read(&mut self, iterator: &str) -> Step {
         let mut grant = self.context.budget.admit(self.forecast).await;
         let limit = self.context.read_limit();
         match self.fetch(iterator, limit, &mut grant).await {
             Ok(fetched) => {
-                self.watch_lag(&fetched, limit);
+                self.check_slow_reads(&fetched, limit);
                 self.received(fetched, limit, grant).await
             }
             Err(failure) => {
                 drop(grant);
-                self.hindered_by(failure)
+                self.handle_failure(failure)
             }
         }
     }
 
     async fn fetch(&self, iterator: &str, limit: u32, grant: &mut Grant) -> Result<Fetched, ServiceFailure> {
         let mut call = self.context.service.read(iterator, limit);
-        if let Ok(answer) = timeout(KEEPS_ROOM, &mut call).await {
-            return answer;
+        if let Ok(response) = timeout(KEEPS_RESERVATION, &mut call).await {
+            return response;
         }
         grant.late();
         call.await
     }
 
-    /// Warns of a shard that falls behind at the pace of its reads, where these ask for less than they were set to.
-    fn watch_lag(&mut self, fetched: &Fetched, limit: u32) {
+    /// Warns of a shard that falls behind at the full pace of its reads, if these ask for fewer records than the setting allows.
+    fn check_slow_reads(&mut self, fetched: &Fetched, limit: u32) {
         let settings = &self.context.settings;
         let is_full = limit < settings.read_limit && fetched.records.len() >= limit as usize;
         let behind = behind(fetched);
-        if self.lag.grows(Instant::now(), behind.filter(|_| is_full), settings.reads_per_second) {
+        if self.slow_reads.falls_behind(Instant::now(), behind.filter(|_| is_full), settings.reads_per_second) {
             self.context.warn_of_small_reads(&self.shard.id, behind.unwrap_or_default());
         }
     }
@@ -246,11 +259,12 @@ impl Reader {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
         self.failures = 0;
-        self.shard.deny(false);
+        self.shard.set_not_found(false);
+        let is_closed = self.shard.view().is_closed();
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());
         self.cursor = match next {
-            // At the tip of a closed shard, its end is still to be seen.
-            Some(_) if is_at_tip && self.context.settings.stop_at_tip && !self.shard.is_closed() => Cursor::Tip,
+            // At the tip of a closed shard, the reader still has to see its end.
+            Some(_) if is_at_tip && self.context.settings.stop_at_tip && !is_closed => Cursor::Tip,
             Some(iterator) => Cursor::At(iterator),
             None => Cursor::End(children),
         };
@@ -262,45 +276,46 @@ impl Reader {
         self.context.budget.learn(self.forecast, bytes);
         self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
-            self.pace.answered(Instant::now(), Answer::Empty);
+            self.pace.read_done(Instant::now(), ReadOutcome::Empty);
             self.suspect_checkpoint(behind);
             return Step::Again;
         };
-        // A full page may have left some where the service does not know, and a closed shard has an end to be seen.
-        let at_tip = is_at_tip && records.len() < limit as usize && !self.shard.is_closed();
-        self.pace.answered(Instant::now(), Answer::Page { bytes, at_tip });
+        // A full page may have left records behind where the service does not say how far behind it is, and the reader
+        // still has to see the end of a closed shard.
+        let at_tip = is_at_tip && records.len() < limit as usize && !is_closed;
+        self.pace.read_done(Instant::now(), ReadOutcome::Page { bytes, at_tip });
         grant.ready(bytes);
         self.resume = Origin::After(last.sequence_number.as_str().into());
         let (first, count) = (first.sequence_number.as_str().into(), records.len());
-        let page = Page::new(self.opening.generation, records, grant, Weight::new(&self.shard.bytes_held, bytes));
-        match self.enter(&first, count).await {
+        let page = Page::new(self.opening.generation, records, grant, HeldBytes::new(&self.shard.bytes_held, bytes));
+        match self.prepare(&first, count).await {
             Ok(()) => Step::Page(page),
-            Err(Over) => Step::Stopped,
+            Err(GenerationOver) => Step::Stopped,
         }
     }
 
-    /// Makes the books ready for the records of a page, before any of them is handed out (R13).
-    async fn enter(&mut self, first: &SequenceNumber, count: usize) -> Result<(), Over> {
+    /// Prepares the shard for the records of a page, before any of them is delivered (R13).
+    async fn prepare(&mut self, first: &SequenceNumber, count: usize) -> Result<(), GenerationOver> {
         self.shard.fetched(self.opening.generation, count)?;
-        if !self.marked {
-            self.shard.mark(&self.opening, first).await?;
-            self.marked = true;
+        if !self.has_checkpoint {
+            self.shard.store_opening(&self.opening, first).await?;
+            self.has_checkpoint = true;
         }
         Ok(())
     }
 }
 
-/// Where a shard that was opened at LATEST at this moment is opened again (R8).
+/// Where a shard is reopened that was opened at LATEST at this time (R8).
 pub(crate) fn since(moment: ServiceTime) -> Origin {
     Origin::Timestamp(moment.0 - CLOCK_SLACK_MILLIS)
 }
 
-/// How far an answer is behind the tip of its shard.
+/// How far a response is behind the tip of its shard.
 fn behind(fetched: &Fetched) -> Option<Duration> {
     fetched.behind.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis)
 }
 
-/// What a record weighs: its data and its partition key, as the service counts.
+/// The size of a record as the service counts it: its data and its partition key.
 fn size(record: &RawRecord) -> usize {
     record.data.len() + record.partition_key.as_ref().map_or(0, String::len)
 }

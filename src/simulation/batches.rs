@@ -17,8 +17,8 @@ use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, Instance, Logged, horizon, latest, millis, name, names, range, seconds, take},
-    state::tracker::Commit,
     subscription::{Subscription, batch::Batch, batches::Batches, descriptor::KinesisStream},
+    types::commit::Commit,
 };
 
 const LONG: Duration = Duration::from_hours(1);

@@ -17,8 +17,8 @@ use crate::{
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, millis, name, names, seconds, take, within},
-    state::tracker::Commit,
     subscription::{Subscription, buffer_by::DeliveryStreamExt},
+    types::commit::Commit,
     util::mutex::lock,
 };
 

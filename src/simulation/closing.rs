@@ -18,8 +18,8 @@ use crate::{
         service::{FailureKind, StoreError},
     },
     simulation::harness::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
-    state::tracker::Commit,
     subscription::start::start,
+    types::commit::Commit,
 };
 
 // I2, L9

@@ -13,7 +13,7 @@ use crate::{
     delivery::{Delivery, commit_all},
     error::{ErrorClass, KinesisError},
     simulation::harness::{Ground, Instance, error, horizon, latest, millis, name, names, next, seconds, take, within},
-    state::tracker::Commit,
+    types::commit::Commit,
 };
 
 /// The checkpoints that were sent for shard `a`, without the first, which marks where it was opened.

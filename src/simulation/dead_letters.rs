@@ -24,9 +24,9 @@ use crate::{
         service::{FailureKind, StoreError},
     },
     simulation::harness::{Ground, Instance, error, horizon, item, millis, name, names, next, seconds, take, within},
-    state::{stats::ShardStats, tracker::Commit},
+    state::stats::ShardStats,
     subscription::{Subscription, descriptor::KinesisStream},
-    types::record::Headers,
+    types::{commit::Commit, record::Headers},
     wire::envelope,
 };
 

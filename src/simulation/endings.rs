@@ -18,8 +18,8 @@ use crate::{
     connection::Connection,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, latest, millis, next, seconds, take},
-    state::tracker::Commit,
     subscription::{Subscription, start},
+    types::commit::Commit,
 };
 
 const HOUR: Duration = Duration::from_hours(1);

@@ -11,8 +11,8 @@ use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
-    state::tracker::Commit,
     subscription::Subscription,
+    types::commit::Commit,
 };
 
 /// The next item is a failed read: how many in a row there were, and whether the reader gave up.

@@ -36,7 +36,7 @@ use crate::{
         network::{Line, Network},
         oracle::{Counts, Doubt, RecordedTable, World},
     },
-    state::lifecycle::CloseReport,
+    types::close_report::CloseReport,
     util::mutex::lock,
 };
 

@@ -13,8 +13,8 @@ use crate::{
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
-    state::tracker::Commit,
     subscription::Subscription,
+    types::commit::Commit,
 };
 
 /// Every item of this time: records settled, and the shards that are said to be gone.

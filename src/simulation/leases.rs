@@ -17,8 +17,8 @@ use crate::{
     simulation::harness::{
         Ground, Instance, error, horizon, item, latest, millis, name, names, next, seconds, take, within,
     },
-    state::tracker::Commit,
     subscription::Subscription,
+    types::commit::Commit,
 };
 
 fn renewals(me: &Instance) -> Vec<Duration> {

@@ -293,5 +293,5 @@ async fn an_end_that_is_seen_too_late_does_not_pass_records_that_were_not_handed
     shard.fetched(opening.generation, 3).unwrap();
     shard.leave(now);
     shard.at_end(opening.generation, Vec::new());
-    assert_eq!(shard.op(now).unwrap().store_op, StoreOp::Release);
+    assert_eq!(shard.next_op(now).unwrap().store_op, StoreOp::Release);
 }

@@ -23,8 +23,7 @@ use super::clock::Clock;
 use crate::{
     config::position::Checkpoint,
     lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
-    state::tracker::Commit,
-    types::id::ShardId,
+    types::{commit::Commit, id::ShardId},
     util::mutex::lock,
 };
 

@@ -8,8 +8,8 @@ use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Ground, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
-    state::tracker::Commit,
     subscription::{Subscription, descriptor::KinesisStream},
+    types::commit::Commit,
 };
 
 /// Takes so many records and settles them; what else comes is counted: new streams, lost checkpoints, and the rest.

@@ -6,7 +6,7 @@ use crate::{
     delivery::Delivery,
     error::KinesisError,
     simulation::harness::{Ground, horizon, item, millis, name, names, next, seconds, take, within},
-    state::tracker::Commit,
+    types::commit::Commit,
 };
 
 // A7

@@ -19,9 +19,11 @@ use crate::{
     simulation::harness::{
         Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
-    state::tracker::Commit::{self, Stored, Superseded},
     subscription::Subscription,
-    types::id::ShardId,
+    types::{
+        commit::Commit::{self, Stored, Superseded},
+        id::ShardId,
+    },
 };
 
 fn at(shard: &str, index: usize) -> KinesisPosition {

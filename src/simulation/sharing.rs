@@ -20,8 +20,9 @@ use crate::{
     error::service::{FailureKind, StoreError},
     lease::Held,
     simulation::harness::{Ground, horizon, latest, millis, name, names, next, range, seconds, take, within},
-    state::{stats::ShardState, tracker::Commit},
+    state::stats::ShardState,
     subscription::descriptor::KinesisStream,
+    types::commit::Commit,
 };
 
 const EIGHT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];

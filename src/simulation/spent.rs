@@ -16,10 +16,10 @@ use crate::{
     simulation::harness::{
         Ground, Instance, Logged, error, horizon, item, millis, name, names, next, seconds, take, within,
     },
-    state::tracker::Commit,
     subscription::{
         Subscription, batch::Batch, batches::Batches, buffer_by::DeliveryStreamExt, descriptor::KinesisStream,
     },
+    types::commit::Commit,
     wire::envelope,
 };
 
@@ -406,10 +406,10 @@ async fn what_was_in_work_when_the_subscription_is_dropped_is_no_dead_letter() {
 #[tokio::test(start_paused = true)]
 async fn the_warning_about_a_drop_says_what_becomes_of_the_record() {
     let table = [
-        (horizon(), "will come again"),
-        (deadly(2), "will come again"),
+        (horizon(), "will be redelivered"),
+        (deadly(2), "will be redelivered"),
         (deadly(1), "becomes a dead letter"),
-        (horizon().max_attempts(1), "comes as an error"),
+        (horizon().max_attempts(1), "is reported as an error"),
     ];
     for (stream, becomes) in table {
         let logged = Logged::new();

@@ -11,8 +11,8 @@ use crate::{
     delivery::Delivery,
     error::{KinesisError, service::StoreError},
     simulation::harness::{Ground, horizon, item, latest, millis, name, next, seconds, take},
-    state::tracker::Commit,
     subscription::Subscription,
+    types::commit::Commit,
 };
 
 /// The records that come within this time. Errors of the store are left out, and counted.

@@ -1,17 +1,15 @@
-//! What the parts of one subscription share: who and what it reads, with which settings, and how the parts call on
-//! each other.
+//! What the tasks of one subscription share: its names and clients, its settings, the queues between its tasks, and
+//! how the tasks wake each other.
 
 use std::{
-    collections::BTreeSet,
-    mem,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::timeout};
+use tokio::time::timeout;
 
 use crate::{
     budget::Budget,
@@ -19,9 +17,8 @@ use crate::{
     error::{KinesisError, chain::Chain, service::StoreError},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
-    state::{dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle},
+    state::{dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle, wakeups::Wakeups},
     types::id::ShardId,
-    util::mutex::lock,
 };
 
 /// See the module.
@@ -34,28 +31,39 @@ pub(crate) struct SubscriptionContext {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) store: Arc<dyn LeaseStore>,
     pub(crate) budget: Budget,
-    /// To the subscription.
+    /// From all tasks to the subscription's stream.
     pub(crate) events: Events,
-    /// To the writer of dead letters.
+    /// From the deliveries to the dead-letter writer.
     pub(crate) dead_letter_queue: DeadLetterQueue,
-    /// To the keeper: these shards have something to be written.
+    /// From all tasks to the renewer and the coordinator.
     pub(crate) wakeups: Wakeups,
-    /// To the coordinator: a shard came to its end, so that its children may start, or is gone. It lists at once.
-    pub(crate) agenda: Notify,
-    /// To the coordinator: it looks again at what there is to do, without listing.
-    pub(crate) rounds: Notify,
-    /// To everybody: how far the subscription is in its life.
+    /// Running, closing, or over: all tasks watch it.
     pub(crate) lifecycle: Lifecycle,
-    /// The service refused a call in a way that makes it doubtful whether the stream is still the same.
-    doubtful: AtomicBool,
-    /// Shards of the opening that others hold and that may still turn out to be free (E5).
-    pub(crate) awaited: AtomicUsize,
-    /// Shards that are ready to be read, that nobody holds, and for which there is no room here.
-    pub(crate) unowned: AtomicUsize,
+    pub(crate) gauges: Gauges,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
-    warned_of_drop: AtomicBool,
-    warned_of_small_reads: AtomicBool,
+    warned: Warned,
+}
+
+/// Numbers that one task sets for the statistics.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    /// Shards of the opening that other instances hold and that may still become free (E5).
+    pub(crate) awaited: AtomicUsize,
+    /// Shards that are ready to be read and unowned, and for which this instance has no free lease.
+    pub(crate) unowned: AtomicUsize,
+}
+
+/// The warnings that a subscription logs once.
+#[derive(Debug, Default)]
+struct Warned {
+    of_drop: AtomicBool,
+    of_small_reads: AtomicBool,
+}
+
+/// Whether this is the first time that this warning is due.
+fn is_first(warned: &AtomicBool) -> bool {
+    !warned.swap(true, Ordering::Relaxed)
 }
 
 impl SubscriptionContext {
@@ -78,14 +86,9 @@ impl SubscriptionContext {
             events: Events::default(),
             dead_letter_queue: DeadLetterQueue::default(),
             wakeups: Wakeups::default(),
-            agenda: Notify::new(),
-            rounds: Notify::new(),
             lifecycle: Lifecycle::new(),
-            doubtful: AtomicBool::new(false),
-            awaited: AtomicUsize::new(0),
-            unowned: AtomicUsize::new(0),
-            warned_of_drop: AtomicBool::new(false),
-            warned_of_small_reads: AtomicBool::new(false),
+            gauges: Gauges::default(),
+            warned: Warned::default(),
         })
     }
 
@@ -93,49 +96,34 @@ impl SubscriptionContext {
         LeaseKey { consumer: Arc::clone(&self.consumer), stream: Arc::clone(&self.stream), shard: shard.clone() }
     }
 
-    /// What a call on the lease store came to. It is given up after a renewal interval: a store that hangs has failed.
+    /// The response of a call on the lease store. A call is abandoned after one renewal interval: a store that hangs has
+    /// failed.
     pub(crate) async fn answer<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
         let limit = self.settings.renew_interval;
         let late = |_| Err(StoreError::new(format!("no answer within {limit:?}")));
         timeout(limit, call).await.unwrap_or_else(late)
     }
 
-    /// Puts a failure of the lease store that concerns no single shard into the subscription's stream.
+    /// Yields a failure of the lease store that concerns no single shard.
     pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
         let error = KinesisError::Store { stream: Arc::clone(&self.stream), shard: None, action, source };
         self.events.error(None, error);
     }
 
-    /// Stops reading and ends the subscription's stream; what is in flight may be settled for this long.
+    /// Stops reading and ends the subscription's stream. Deliveries in flight may be settled during the drain time.
     pub(crate) fn wind_down(&self, drain: Duration) {
         self.lifecycle.close(drain);
         self.events.end();
     }
 
-    /// Has the coordinator look with its next listing whether the stream is still the same.
-    pub(crate) fn doubt_a_little(&self) {
-        self.doubtful.store(true, Ordering::Relaxed);
-    }
-
-    /// Has the coordinator look at once what became of the stream.
-    pub(crate) fn doubt(&self) {
-        self.doubt_a_little();
-        self.agenda.notify_one();
-    }
-
-    /// Whether there was doubt since the last call.
-    pub(crate) fn was_in_doubt(&self) -> bool {
-        self.doubtful.swap(false, Ordering::Relaxed)
-    }
-
-    /// Ends the subscription after this error.
+    /// Ends the subscription with this error.
     pub(crate) fn fail(&self, error: KinesisError) {
         tracing::error!(stream = %self.stream, error = %Chain(&error), "the subscription ends");
         self.events.fatal(error);
         self.lifecycle.close(Duration::ZERO);
     }
 
-    /// Ends a subscription whose tasks end though nobody closed it.
+    /// Ends a subscription whose tasks end although no one closed it.
     pub(crate) fn interrupted(&self) {
         if self.lifecycle.is_running() {
             self.fail(KinesisError::Interrupted { stream: Arc::clone(&self.stream) });
@@ -147,42 +135,42 @@ impl SubscriptionContext {
         self.read_limit.load(Ordering::Relaxed)
     }
 
-    /// Has reads ask for so many records, each from its next one on.
+    /// Sets the most records that a read asks for. Each shard uses it from its next read.
     pub(crate) fn set_read_limit(&self, records: u32) {
         self.read_limit.store(records, Ordering::Relaxed);
     }
 
-    /// Says once a subscription that it falls behind because its reads ask for few records (R7).
+    /// Warns, once per subscription, that a shard lags because its reads ask for few records (R7).
     pub(crate) fn warn_of_small_reads(&self, shard: &ShardId, behind: Duration) {
-        if !self.warned_of_small_reads.swap(true, Ordering::Relaxed) {
+        if is_first(&self.warned.of_small_reads) {
             tracing::warn!(
                 stream = %self.stream, %shard, ?behind, read_limit = self.read_limit(),
-                "the shard falls behind while every read brings all that it asked for, which is one batch: make batches \
-                 larger, or have reads ask for more than a batch with `keep_read_limit` (this is said once)"
+                "the shard falls behind while every read returns all the records it asked for, which is one batch: use \
+                 larger batches, or let reads ask for more than a batch with `keep_read_limit` (logged once)"
             );
         }
     }
 
-    /// Says once a subscription that a delivery was dropped without being settled, and what becomes of it (A2, A7).
+    /// Warns, once per subscription, that a delivery was dropped unsettled, and what becomes of its record (A2, A7).
     pub(crate) fn warn_of_drop(&self, shard: &ShardId, becomes: &str) {
-        if !self.warned_of_drop.swap(true, Ordering::Relaxed) {
+        if is_first(&self.warned.of_drop) {
             tracing::warn!(
                 stream = %self.stream, %shard,
                 "a delivery was dropped without being settled and {becomes}: call `commit` or `ack` on it, or set \
-                 `ack_on_drop` on the stream if dropping is meant to acknowledge (this is said once)"
+                 `ack_on_drop` on the stream if dropping should acknowledge it (logged once)"
             );
         }
     }
 
-    /// Whether nothing more will be read and nothing that was read is still to come: also not as the error in whose stead a dead
-    /// letter is written.
+    /// Whether reading has ended and the stream has nothing left to yield, not even the error that replaces a rejected
+    /// dead letter.
     pub(crate) fn is_finished(&self) -> bool {
-        // In this order: what is refused as a dead letter goes into the inbox first, and then out of the outbox.
+        // In this order: a rejected dead letter enters the events first, and only then leaves the dead-letter queue.
         self.dead_letter_queue.is_idle() && self.events.is_finished()
     }
 
-    /// What came of a record that was taken from the outbox is entered.
-    pub(crate) fn letter_done(&self) {
+    /// Notes that the outcome of a record taken from the dead-letter queue is known.
+    pub(crate) fn dead_letter_done(&self) {
         self.dead_letter_queue.done();
         if self.dead_letter_queue.is_idle() {
             self.events.nudge();
@@ -190,8 +178,8 @@ impl SubscriptionContext {
     }
 }
 
-/// Ends the subscription when the task that holds this ends in any other way than by the subscription's closing: by a
-/// panic of what it calls, or with its runtime.
+/// Ends the subscription if the task that holds this guard ends before the subscription closes: by a panic in a call, or
+/// with its runtime.
 pub(crate) struct EndsTheSubscription(pub(crate) Arc<SubscriptionContext>);
 
 impl Drop for EndsTheSubscription {
@@ -200,40 +188,10 @@ impl Drop for EndsTheSubscription {
     }
 }
 
-/// Who reads what.
+/// Which stream a subscription reads, for which consumer, and as which owner of leases.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) consumer: Arc<str>,
     pub(crate) stream: Arc<str>,
     pub(crate) owner: Arc<str>,
-}
-
-/// Calls the keeper to single shards. Ringing needs no runtime and never blocks.
-#[derive(Debug, Default)]
-pub(crate) struct Wakeups {
-    shards: Mutex<BTreeSet<ShardId>>,
-    notify: Notify,
-}
-
-impl Wakeups {
-    pub(crate) fn ring(&self, shard: &ShardId) {
-        if lock(&self.shards).insert(shard.clone()) {
-            self.notify.notify_one();
-        }
-    }
-
-    /// Waits until it rings.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: nothing is taken before the future is ready, and then all of it.
-    pub(crate) async fn rung(&self) -> BTreeSet<ShardId> {
-        loop {
-            let shards = mem::take(&mut *lock(&self.shards));
-            if !shards.is_empty() {
-                return shards;
-            }
-            self.notify.notified().await;
-        }
-    }
 }

@@ -1,6 +1,6 @@
-//! Records whose attempts are spent, on their way to the dead-letter stream.
+//! Spent records, those that have used up their attempts, on their way to the dead-letter stream.
 //!
-//! Leaving one here can be done from any thread, without a runtime: dropping a delivery may end up here.
+//! Any thread may push a record, without a runtime: dropping a delivery may end up here.
 
 use std::{collections::VecDeque, sync::Mutex};
 
@@ -8,7 +8,7 @@ use tokio::sync::{Notify, futures::Notified};
 
 use crate::{state::events::Returned, util::mutex::lock};
 
-/// See the module. It holds no more than the shards have unsettled records.
+/// See the module. The shards bound it: it never holds more than their unsettled records.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLetterQueue {
     contents: Mutex<DeadLetterQueueState>,
@@ -18,23 +18,23 @@ pub(crate) struct DeadLetterQueue {
 #[derive(Debug, Default)]
 struct DeadLetterQueueState {
     waiting: VecDeque<Returned>,
-    /// So many were taken, and what came of them is not entered yet.
+    /// How many records were taken and are not [done](DeadLetterQueue::done).
     taken: usize,
 }
 
 impl DeadLetterQueue {
-    /// Leaves a record to be written.
+    /// Queues a record and wakes the writer.
     pub(crate) fn push(&self, spent: Returned) {
-        self.keep(spent);
+        self.requeue(spent);
         self.notify.notify_one();
     }
 
-    /// Leaves a record as the last one, without a word: whoever writes looks by itself.
-    pub(crate) fn keep(&self, spent: Returned) {
+    /// Queues a record at the end and wakes no one: the writer calls this, and it looks at the queue afterwards.
+    pub(crate) fn requeue(&self, spent: Returned) {
         lock(&self.contents).waiting.push_back(spent);
     }
 
-    /// Takes the first record. To be followed by [`done`](Self::done).
+    /// Takes the first record. The caller has to call [`done`](Self::done) afterwards.
     pub(crate) fn take(&self) -> Option<Returned> {
         let mut contents = lock(&self.contents);
         let spent = contents.waiting.pop_front()?;
@@ -42,35 +42,35 @@ impl DeadLetterQueue {
         Some(spent)
     }
 
-    /// One that was taken is where it belongs: settled, in here again, in the inbox, or nowhere any more.
+    /// The outcome of a taken record is known: it is settled, queued here again, in the events, or dropped.
     pub(crate) fn done(&self) {
         let mut contents = lock(&self.contents);
         contents.taken = contents.taken.saturating_sub(1);
     }
 
-    /// Drops what waits in here and need not be written any more, since the opening of its shard is over.
+    /// Drops queued records that need no dead letter, because their generation is over.
     pub(crate) fn forget(&self, is_over: impl Fn(&Returned) -> bool) {
         let mut contents = lock(&self.contents);
         let (over, waiting): (VecDeque<_>, _) = contents.waiting.drain(..).partition(is_over);
         contents.waiting = waiting;
-        // What is dropped may wake somebody, which is not to happen under the lock.
+        // Dropping a record may wake a task, which must not happen under the lock.
         drop(contents);
         drop(over);
     }
 
-    /// Whether nothing waits to be written.
+    /// Whether no record is queued.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.contents).waiting.is_empty()
     }
 
-    /// Whether nothing waits or is being written, so that nothing comes from here.
+    /// Whether no record is queued or being written, so that nothing more comes from here.
     pub(crate) fn is_idle(&self) -> bool {
         let contents = lock(&self.contents);
         contents.waiting.is_empty() && contents.taken == 0
     }
 
-    /// Told when a record was pushed.
-    pub(crate) fn filled(&self) -> Notified<'_> {
+    /// Notified when a record is pushed.
+    pub(crate) fn pushed(&self) -> Notified<'_> {
         self.notify.notified()
     }
 }

@@ -1,6 +1,11 @@
-//! What a subscription's workers leave for it to pick up: errors, records that come again, and the end.
+//! What the tasks of a subscription pass to its stream: errors, redeliveries, and the end.
 //!
-//! Everything here can be called from any thread, without a runtime: dropping a delivery ends up here.
+//! Any thread may call this, without a runtime: dropping a delivery ends up here.
+//!
+//! **The stream keeps at most one untaken error per shard** of the kind that the library deals with. A newer error
+//! replaces it. So a user who is away for an hour does not return to an hour of errors.
+//!
+//! **Dropping returned records when a generation ends:** see `state/settlement.rs`.
 
 use std::{
     collections::BTreeMap,
@@ -29,20 +34,21 @@ pub(crate) struct Returned {
     pub(crate) ticket: Ticket,
     pub(crate) shard: ShardId,
     pub(crate) record: Kept,
-    /// How often it was handed out.
+    /// How often it was delivered.
     pub(crate) attempts: u32,
-    /// Why it came back the last time.
+    /// Why it was given back the last time.
     pub(crate) reason: Reason,
-    /// Tells whoever waits for it.
+    /// Tells `buffer_by_key` its outcome.
     pub(crate) settlement: Option<Settlement>,
 }
 
-/// A record that waits for its moment.
+/// A record that waits until it is due.
 #[derive(Debug)]
 pub(crate) enum Redelivery {
-    /// It is handed out again.
+    /// It is redelivered.
     Again(Returned),
-    /// Its attempts are spent, so it is handed out as an error, with what refused it as a dead letter.
+    /// It has used up its attempts, so the stream yields it as an error, together with the failure that rejected its dead
+    /// letter.
     Spent(Returned, Option<ServiceFailure>),
 }
 
@@ -56,7 +62,7 @@ impl Redelivery {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// Something changed since the subscription looked last. Checked for every record, so it stands outside the lock.
+    /// Something changed since the stream last looked. The stream checks it for every record, so it is outside the lock.
     news: AtomicBool,
     waker: AtomicWaker,
     contents: Mutex<EventQueue>,
@@ -64,37 +70,37 @@ pub(crate) struct Events {
 
 #[derive(Debug, Default)]
 struct EventQueue {
-    /// At most one error a shard, and one of the stream as a whole (no shard): a newer one replaces it.
+    /// At most one error per shard, and one for the whole stream (no shard): a newer error replaces it.
     errors: BTreeMap<Option<ShardId>, KinesisError>,
-    /// By the moment they are due, then in the order in which they came.
+    /// Ordered by due time, then by arrival.
     waiting: BTreeMap<(Instant, u64), Redelivery>,
     arrivals: u64,
     fatal: Option<KinesisError>,
-    /// Nothing more will be read: the subscription ends itself once everything was handed out.
+    /// Nothing more will be read: the stream ends once it has delivered everything.
     finishing: bool,
     ended: bool,
 }
 
-/// What a subscription finds in its inbox.
+/// What the stream takes from the events.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// An error to hand out.
+    /// An error to yield.
     Error(KinesisError),
-    /// A record whose moment has come.
+    /// A record that is due.
     Redelivery(Redelivery),
     /// The subscription is over.
     End,
 }
 
 impl Events {
-    /// Leaves an error about one shard, or about the stream.
+    /// Adds an error about one shard, or about the stream.
     pub(crate) fn error(&self, shard: Option<ShardId>, error: KinesisError) {
         self.change(|contents| {
             contents.errors.insert(shard, error);
         });
     }
 
-    /// Leaves the last error: the subscription ends after it. The first one counts.
+    /// Sets the last error: the subscription ends after it. The first one counts.
     pub(crate) fn fatal(&self, error: KinesisError) {
         self.change(|contents| {
             contents.fatal.get_or_insert(error);
@@ -102,7 +108,7 @@ impl Events {
         });
     }
 
-    /// Ends the subscription's stream. Records that wait to come again are dropped: they stay unsettled.
+    /// Ends the subscription's stream. Records that wait for a redelivery are dropped: they stay unsettled.
     pub(crate) fn end(&self) {
         let dropped = self.change(|contents| {
             contents.ended = true;
@@ -111,39 +117,39 @@ impl Events {
         drop(dropped);
     }
 
-    /// Says whether nothing more will be read, so that the subscription is to end once everything was handed out.
+    /// Sets whether nothing more will be read, so that the stream ends once it has delivered everything.
     pub(crate) fn finish(&self, finishing: bool) {
         if lock(&self.contents).finishing != finishing {
             self.change(|contents| contents.finishing = finishing);
         }
     }
 
-    /// Whether nothing more will be read and nothing is left in here.
+    /// Whether nothing more will be read and no event is left.
     pub(crate) fn is_finished(&self) -> bool {
         let contents = lock(&self.contents);
         contents.finishing && contents.waiting.is_empty() && contents.errors.is_empty()
     }
 
-    /// Leaves a record for this moment.
-    pub(crate) fn due(&self, due: Redelivery, at: Instant) {
+    /// Adds a record that is due at this time.
+    pub(crate) fn due(&self, redelivery: Redelivery, at: Instant) {
         let refused = self.change(|contents| {
             if contents.ended {
-                return Some(due);
+                return Some(redelivery);
             }
             contents.arrivals += 1;
-            contents.waiting.insert((at, contents.arrivals), due)
+            contents.waiting.insert((at, contents.arrivals), redelivery)
         });
         drop(refused);
     }
 
-    /// Drops what waits and will not come, since the opening of its shard is over.
+    /// Drops waiting records that will not be redelivered, because their generation is over.
     pub(crate) fn forget(&self, is_over: impl Fn(&Returned) -> bool) {
         let dropped: Vec<_> =
-            self.change(|contents| contents.waiting.extract_if(.., |_, due| is_over(due.record())).collect());
+            self.change(|contents| contents.waiting.extract_if(.., |_, waiting| is_over(waiting.record())).collect());
         drop(dropped);
     }
 
-    /// Has the subscription look again.
+    /// Wakes the stream to look again.
     pub(crate) fn nudge(&self) {
         self.change(|_| ());
     }
@@ -158,12 +164,12 @@ impl Events {
         !self.news.load(Ordering::Acquire)
     }
 
-    /// Who is woken by the next change.
+    /// Sets the waker for the next change.
     pub(crate) fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
 
-    /// The most urgent thing in here.
+    /// Takes the most urgent event: the end, then errors, then due records.
     pub(crate) fn take(&self, now: Instant) -> Option<Event> {
         let mut contents = lock(&self.contents);
         if contents.ended {
@@ -182,8 +188,7 @@ impl Events {
         contents.waiting.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// What `change` gives is for the caller to drop: a record that is dropped may wake somebody, which is not to happen under
-    /// the lock.
+    /// The caller drops the result of `change`: dropping a record may wake a task, which must not happen under the lock.
     fn change<T>(&self, change: impl FnOnce(&mut EventQueue) -> T) -> T {
         let result = change(&mut lock(&self.contents));
         self.news.store(true, Ordering::Release);

@@ -1,58 +1,23 @@
-//! The life of a subscription: running, winding down, over.
+//! The lifecycle of a subscription: running, closing, over.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{
-    types::id::{SequenceNumber, ShardId},
-    util::watched::Watched,
-};
+use crate::{types::close_report::CloseReport, util::watched::Watched};
 
-/// What a closed subscription left open.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CloseReport {
-    /// The shards on which deliveries were still unsettled when the leases were released; their records come again.
-    /// Empty after a clean close.
-    pub open: Vec<OpenShard>,
-    /// The shards whose last checkpoint or release the lease store refused to take: the leases run out by themselves,
-    /// and what was settled since the last stored checkpoint comes again. Empty after a clean close.
-    pub unsaved: Vec<ShardId>,
-}
-
-impl CloseReport {
-    /// Whether everything that was handed out is settled and stored.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.open.is_empty() && self.unsaved.is_empty()
-    }
-}
-
-/// A shard on which deliveries stayed open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OpenShard {
-    /// The shard.
-    pub shard: ShardId,
-    /// How many deliveries stayed open.
-    pub deliveries: usize,
-    /// The oldest of them.
-    pub oldest: SequenceNumber,
-}
-
-/// How far it is.
+/// The stage of a subscription.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
     /// Reading.
     Running,
-    /// No longer reading; what is in flight may be settled until then.
+    /// No longer reading; deliveries in flight may be settled until then.
     Closing { until: Instant },
-    /// Leases are released, nothing is valid any more.
+    /// The leases are released, and no delivery is valid.
     Over(Arc<CloseReport>),
 }
 
-/// See the module. Moves forward only.
+/// See the module. It only moves forward.
 #[derive(Debug)]
 pub(crate) struct Lifecycle(Watched<Stage>);
 
@@ -69,16 +34,16 @@ impl Lifecycle {
         self.0.read(|stage| matches!(stage, Stage::Over(_)))
     }
 
-    /// Whether deliveries can no longer be settled.
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether deliveries can still be settled.
+    pub(crate) fn can_settle(&self) -> bool {
         self.0.read(|stage| match stage {
-            Stage::Running => false,
-            Stage::Closing { until } => *until <= Instant::now(),
-            Stage::Over(_) => true,
+            Stage::Running => true,
+            Stage::Closing { until } => Instant::now() < *until,
+            Stage::Over(_) => false,
         })
     }
 
-    /// Begins to wind down, if that has not begun yet.
+    /// Begins closing, unless that has begun.
     pub(crate) fn close(&self, drain: Duration) {
         self.0.change(|stage| {
             if let Stage::Running = stage {
@@ -87,15 +52,16 @@ impl Lifecycle {
         });
     }
 
+    /// Ends the lifecycle with this report.
     pub(crate) fn finish(&self, report: CloseReport) {
         self.0.change(|stage| *stage = Stage::Over(Arc::new(report)));
     }
 
-    /// Waits until winding down begins and says until when deliveries may be settled.
+    /// Waits until closing begins. Returns the time until which deliveries may be settled.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
+    /// Cancel safe: it changes nothing.
     pub(crate) async fn closing(&self) -> Instant {
         let closing = self.0.wait_for(|stage| match stage {
             Stage::Running => None,
@@ -105,11 +71,11 @@ impl Lifecycle {
         closing.await.unwrap_or_else(Instant::now)
     }
 
-    /// Waits until it is over.
+    /// Waits until the subscription is over.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
+    /// Cancel safe: it changes nothing.
     pub(crate) async fn over(&self) -> Arc<CloseReport> {
         let over = self.0.wait_for(|stage| match stage {
             Stage::Over(report) => Some(Arc::clone(report)),

@@ -1,4 +1,4 @@
-//! One answer of GetRecords, handed out record by record.
+//! The records of one GetRecords response, delivered one by one.
 
 use std::{
     sync::{
@@ -17,12 +17,12 @@ use crate::{
     wire::{aggregate, envelope},
 };
 
-/// A record of a page, taken out of its wire forms.
+/// A record of a page, decoded from its wire form.
 #[derive(Debug)]
 pub(crate) enum PageEntry {
     /// One user record.
     Plain(Kept),
-    /// Several, aggregated by the Kinesis Producer Library (R12).
+    /// Several user records, aggregated by the Kinesis Producer Library (R12).
     Aggregated { sequence_number: SequenceNumber, partition_key: Option<Box<str>>, data: Bytes },
 }
 
@@ -38,42 +38,42 @@ impl PageEntry {
     }
 }
 
-/// The weight of a page, in the gauge of its shard as long as it lives.
+/// The bytes of a page, added to the gauge of its shard as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Weight {
+pub(crate) struct HeldBytes {
     gauge: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Weight {
+impl HeldBytes {
     pub(crate) fn new(gauge: &Arc<AtomicUsize>, bytes: usize) -> Self {
         gauge.fetch_add(bytes, Ordering::Relaxed);
         Self { gauge: Arc::clone(gauge), bytes }
     }
 }
 
-impl Drop for Weight {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.gauge.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-/// The records of one read that were not handed out yet. Its bytes count against the subscription's budget until it
-/// is dropped.
+/// The records of one read that are not delivered yet. The bytes of the whole page count against the subscription's
+/// budget until the page is dropped.
 #[derive(Debug)]
 pub(crate) struct Page {
     generation: u64,
     records: vec::IntoIter<RawRecord>,
     grant: Grant,
-    _weight: Weight,
+    _held: HeldBytes,
 }
 
 impl Page {
-    pub(crate) fn new(generation: u64, records: Vec<RawRecord>, grant: Grant, weight: Weight) -> Self {
-        Self { generation, records: records.into_iter(), grant, _weight: weight }
+    pub(crate) fn new(generation: u64, records: Vec<RawRecord>, grant: Grant, held: HeldBytes) -> Self {
+        Self { generation, records: records.into_iter(), grant, _held: held }
     }
 
-    /// The opening of the shard under which it was read.
+    /// The generation of the shard in which it was read.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -83,23 +83,23 @@ impl Page {
         self.records.as_slice().first().map(|record| record.sequence_number.as_str().into())
     }
 
-    /// Whether all were taken.
+    /// Whether all records are taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.records.as_slice().is_empty()
     }
 
-    /// The next record, whose number [`peek`](Self::peek) gave. It is unwrapped here and not with its page: that would
-    /// move each of them once more.
+    /// The next record. Its number comes from [`peek`](Self::peek). It is decoded here and not with its page, which would
+    /// move each record once more.
     pub(crate) fn take(&mut self, number: SequenceNumber) -> Option<PageEntry> {
         self.records.next().map(|raw| PageEntry::new(raw, number))
     }
 
-    /// Says that nothing of it can be handed out for now, so that other shards are still read.
+    /// Parks its bytes while none of its records can be delivered, so that other shards can still be read.
     pub(crate) fn park(&mut self) {
         self.grant.park();
     }
 
-    /// Says that it can be handed out again.
+    /// Ends that: its records can be delivered again.
     pub(crate) fn unpark(&mut self) {
         self.grant.unpark();
     }

@@ -1,8 +1,13 @@
-//! A tag on a record: who ties it learns what becomes of the record after it left their hands.
+//! How `buffer_by_key` learns the outcome of a record after the record went into the user's future.
 //!
-//! A tag travels with the duty to settle: from the delivery to the queue of records that come again, into the next delivery, and
-//! so on until the record is settled or, with the opening of its shard, lost. It costs those who do not use it one empty
-//! pointer a delivery.
+//! **Why the settlement travels with the duty to settle.** `buffer_by_key` has to learn what became of a record after
+//! the record went into the user's future: settled, given back, or lost when its generation ended. Asking the shard's
+//! state would mean a check of every waiting key at every poll. Instead a settlement on the acker travels through the
+//! events into the next delivery, or through the dead-letter queue to the end, and notifies only the key queue that it
+//! concerns. A delivery without a settlement pays one empty pointer.
+//!
+//! **When a generation ends, the events and the dead-letter queue drop the returned records of that shard,** so that no
+//! key waits for a redelivery that will not happen.
 
 use std::{
     mem,
@@ -17,139 +22,140 @@ use futures::task::AtomicWaker;
 
 use crate::{state::tracker::Ticket, util::mutex::lock};
 
-/// Names a record among all that a stream, or several streams in one, may hold at a time.
+/// Identifies a record among all records that one stream, or several merged streams, hold at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordKey {
-    /// The shard of its shard.
-    pub(crate) book: usize,
+    /// The address of the shard's state.
+    pub(crate) shard: usize,
     pub(crate) ticket: Ticket,
 }
 
 impl RecordKey {
-    /// Whether it comes before the other one in the order of their shard.
+    /// Whether it precedes the other record in the same shard.
     pub(crate) fn precedes(&self, other: &Self) -> bool {
-        self.book == other.book && self.ticket < other.ticket
+        self.shard == other.shard && self.ticket < other.ticket
     }
 
-    /// Whether both belong to one opening of one shard.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        self.book == other.book && self.ticket.generation() == other.ticket.generation()
+    /// Whether both belong to the same generation of the same shard.
+    pub(crate) fn shares_generation(&self, other: &Self) -> bool {
+        self.shard == other.shard && self.ticket.generation() == other.ticket.generation()
     }
 }
 
-/// What has become of a record so far.
+/// What has happened to a record so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Outcome {
-    /// In somebody's hands.
-    Out,
-    /// Given back; it is to come again.
-    Back,
-    /// In somebody's hands again.
-    Again,
+    /// Delivered, and not settled.
+    Delivered,
+    /// Given back, and waiting for a redelivery.
+    Returned,
+    /// Redelivered, and not settled.
+    Redelivered,
     Settled,
-    /// Neither settled nor to come again: the opening of its shard is over, or about to be.
+    /// Neither settled nor to be redelivered: its generation is over, or about to be.
     Lost,
 }
 
 impl Outcome {
-    const ALL: [Self; 5] = [Self::Out, Self::Back, Self::Again, Self::Settled, Self::Lost];
+    const ALL: [Self; 5] = [Self::Delivered, Self::Returned, Self::Redelivered, Self::Settled, Self::Lost];
 
-    /// Whether the record was given back at some time before, so that somebody may be waiting for it.
+    /// Whether the record was given back earlier, so that a key queue may be waiting for it.
     fn is_awaited(self) -> bool {
-        matches!(self, Self::Back | Self::Again)
+        matches!(self, Self::Returned | Self::Redelivered)
     }
 }
 
-/// Who ties tags: finds out which records that were given back have come to an end without being seen again.
+/// Collects the records that were given back and then reached their end unseen by the watch's owner.
 #[derive(Debug, Default)]
-pub(crate) struct Watch(Arc<Told>);
+pub(crate) struct OutcomeWatch(Arc<WatchInner>);
 
 #[derive(Debug, Default)]
-struct Told {
-    /// Looked at with every poll, so it stands outside the lock.
-    news: AtomicBool,
-    marks: Mutex<Vec<Arc<SettlementState>>>,
+struct WatchInner {
+    /// Every poll checks it, so it is outside the lock.
+    has_ended: AtomicBool,
+    ended: Mutex<Vec<Arc<TrackedOutcome>>>,
     waker: AtomicWaker,
 }
 
-impl Watch {
-    /// Who is woken when there is something to take.
+impl OutcomeWatch {
+    /// Sets the waker for the next ended record.
     pub(crate) fn register(&self, waker: &Waker) {
         self.0.waker.register(waker);
     }
 
-    /// The records that were given back and came to their end since the last call.
-    pub(crate) fn take(&self) -> Vec<Arc<SettlementState>> {
-        if !self.0.news.swap(false, Ordering::AcqRel) {
+    /// Takes the records that were given back and have reached their end since the last call.
+    pub(crate) fn take(&self) -> Vec<Arc<TrackedOutcome>> {
+        if !self.0.has_ended.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
-        mem::take(&mut *lock(&self.0.marks))
+        mem::take(&mut *lock(&self.0.ended))
     }
 }
 
-/// What a watch keeps of a record.
+/// The outcome of one record, as one watch tracks it.
 #[derive(Debug)]
-pub(crate) struct SettlementState {
-    told: Arc<Told>,
+pub(crate) struct TrackedOutcome {
+    watch: Arc<WatchInner>,
+    /// The key queue of the record.
     pub(crate) queue: u64,
-    pub(crate) key_of_record: RecordKey,
+    pub(crate) record_key: RecordKey,
     outcome: AtomicU8,
-    /// The mark of another watch on the same record.
+    /// The entry of another watch on the same record.
     below: Option<Arc<Self>>,
 }
 
-impl SettlementState {
+impl TrackedOutcome {
     pub(crate) fn outcome(&self) -> Outcome {
         Outcome::ALL[usize::from(self.outcome.load(Ordering::Acquire))]
     }
 
-    /// Each record is in one place at a time, so its marks are changed by one thread at a time.
+    /// A record is in one place at a time, so one thread at a time changes its outcome.
     fn set(self: &Arc<Self>, outcome: Outcome) {
         let before = self.outcome();
         self.outcome.store(outcome as u8, Ordering::Release);
         if before.is_awaited() && !outcome.is_awaited() {
-            lock(&self.told.marks).push(Arc::clone(self));
-            self.told.news.store(true, Ordering::Release);
-            self.told.waker.wake();
+            lock(&self.watch.ended).push(Arc::clone(self));
+            self.watch.has_ended.store(true, Ordering::Release);
+            self.watch.waker.wake();
         }
     }
 }
 
-/// See the module. A tag that is dropped says that its record is lost.
+/// See the module. Dropping a settlement means that its record is lost.
 #[derive(Debug)]
-pub(crate) struct Settlement(Arc<SettlementState>);
+pub(crate) struct Settlement(Arc<TrackedOutcome>);
 
 impl Settlement {
-    /// Ties a tag, above those of other watches, unless this watch has one there already.
-    pub(crate) fn tie(
+    /// Attaches an entry for this watch, above the entries of other watches, unless this watch has one already.
+    pub(crate) fn attach(
         settlement: &mut Option<Self>,
-        watch: &Watch,
+        watch: &OutcomeWatch,
         queue: u64,
-        key_of_record: RecordKey,
-    ) -> Arc<SettlementState> {
-        let own = settlement.iter().flat_map(Self::marks).find(|mark| Arc::ptr_eq(&mark.told, &watch.0));
-        if let Some(mark) = own {
-            return Arc::clone(mark);
+        record_key: RecordKey,
+    ) -> Arc<TrackedOutcome> {
+        let attached = settlement.iter().flat_map(Self::entries).find(|entry| Arc::ptr_eq(&entry.watch, &watch.0));
+        if let Some(entry) = attached {
+            return Arc::clone(entry);
         }
         let below = settlement.as_ref().map(|settlement| Arc::clone(&settlement.0));
-        let outcome = AtomicU8::new(Outcome::Out as u8);
-        let mark = Arc::new(SettlementState { told: Arc::clone(&watch.0), queue, key_of_record, outcome, below });
+        let outcome = AtomicU8::new(Outcome::Delivered as u8);
+        let entry = Arc::new(TrackedOutcome { watch: Arc::clone(&watch.0), queue, record_key, outcome, below });
         match settlement {
-            Some(settlement) => settlement.0 = Arc::clone(&mark),
-            None => *settlement = Some(Self(Arc::clone(&mark))),
+            Some(settlement) => settlement.0 = Arc::clone(&entry),
+            None => *settlement = Some(Self(Arc::clone(&entry))),
         }
-        mark
+        entry
     }
 
     /// The record is given back.
-    pub(crate) fn back(&self) {
-        self.set(Outcome::Back);
+    pub(crate) fn returned(&self) {
+        self.set(Outcome::Returned);
     }
 
-    /// The record goes out once more.
-    pub(crate) fn again(&self) {
-        self.set(Outcome::Again);
+    /// The record is redelivered.
+    pub(crate) fn redelivered(&self) {
+        self.set(Outcome::Redelivered);
     }
 
     /// The record is settled.
@@ -157,12 +163,12 @@ impl Settlement {
         self.set(Outcome::Settled);
     }
 
-    fn marks(&self) -> impl Iterator<Item = &Arc<SettlementState>> {
-        std::iter::successors(Some(&self.0), |mark| mark.below.as_ref())
+    fn entries(&self) -> impl Iterator<Item = &Arc<TrackedOutcome>> {
+        std::iter::successors(Some(&self.0), |entry| entry.below.as_ref())
     }
 
     fn set(&self, outcome: Outcome) {
-        self.marks().for_each(|mark| mark.set(outcome));
+        self.entries().for_each(|entry| entry.set(outcome));
     }
 }
 
@@ -178,60 +184,60 @@ impl Drop for Settlement {
 mod tests {
     use super::*;
 
-    fn key_of_record(offset: u64) -> RecordKey {
-        RecordKey { book: 1, ticket: Ticket::of(1, offset) }
+    fn record_key(offset: u64) -> RecordKey {
+        RecordKey { shard: 1, ticket: Ticket::of(1, offset) }
     }
 
-    fn told(watch: &Watch) -> Vec<(u64, Outcome)> {
-        watch.take().iter().map(|mark| (mark.queue, mark.outcome())).collect()
+    fn ended(watch: &OutcomeWatch) -> Vec<(u64, Outcome)> {
+        watch.take().iter().map(|entry| (entry.queue, entry.outcome())).collect()
     }
 
     // A7
     #[test]
-    fn the_end_of_a_record_is_told_if_it_was_ever_given_back() {
-        let watch = Watch::default();
-        let tied = |queue| {
+    fn a_watch_learns_the_end_of_a_record_that_was_ever_given_back() {
+        let watch = OutcomeWatch::default();
+        let attached = |queue| {
             let mut settlement = None;
-            Settlement::tie(&mut settlement, &watch, queue, key_of_record(queue));
+            Settlement::attach(&mut settlement, &watch, queue, record_key(queue));
             settlement.unwrap()
         };
-        tied(0).settled();
-        drop(tied(1));
-        assert_eq!(told(&watch), []);
+        attached(0).settled();
+        drop(attached(1));
+        assert_eq!(ended(&watch), []);
         for (queue, settles) in [(2, true), (3, false)] {
-            let settlement = tied(queue);
-            settlement.back();
-            settlement.again();
-            settlement.back();
-            settlement.again();
-            assert_eq!(told(&watch), []);
+            let settlement = attached(queue);
+            settlement.returned();
+            settlement.redelivered();
+            settlement.returned();
+            settlement.redelivered();
+            assert_eq!(ended(&watch), []);
             if settles {
                 settlement.settled();
             } else {
                 drop(settlement);
             }
-            assert_eq!(told(&watch), [(queue, if settles { Outcome::Settled } else { Outcome::Lost })]);
+            assert_eq!(ended(&watch), [(queue, if settles { Outcome::Settled } else { Outcome::Lost })]);
         }
-        let lost = tied(4);
-        lost.back();
+        let lost = attached(4);
+        lost.returned();
         drop(lost);
-        assert_eq!(told(&watch), [(4, Outcome::Lost)]);
+        assert_eq!(ended(&watch), [(4, Outcome::Lost)]);
     }
 
     // A7
     #[test]
-    fn several_watches_follow_one_record_each_with_one_mark() {
-        let (one, other) = (Watch::default(), Watch::default());
+    fn several_watches_track_one_record_with_one_entry_each() {
+        let (one, other) = (OutcomeWatch::default(), OutcomeWatch::default());
         let mut settlement = None;
-        let first = Settlement::tie(&mut settlement, &one, 1, key_of_record(0));
-        let second = Settlement::tie(&mut settlement, &other, 2, key_of_record(0));
-        for (watch, mark) in [(&one, &first), (&other, &second)] {
-            assert!(Arc::ptr_eq(mark, &Settlement::tie(&mut settlement, watch, mark.queue, key_of_record(0))));
+        let first = Settlement::attach(&mut settlement, &one, 1, record_key(0));
+        let second = Settlement::attach(&mut settlement, &other, 2, record_key(0));
+        for (watch, entry) in [(&one, &first), (&other, &second)] {
+            assert!(Arc::ptr_eq(entry, &Settlement::attach(&mut settlement, watch, entry.queue, record_key(0))));
         }
         let settlement = settlement.unwrap();
-        settlement.back();
-        assert_eq!((first.outcome(), second.outcome()), (Outcome::Back, Outcome::Back));
+        settlement.returned();
+        assert_eq!((first.outcome(), second.outcome()), (Outcome::Returned, Outcome::Returned));
         settlement.settled();
-        assert_eq!((told(&one), told(&other)), (vec![(1, Outcome::Settled)], vec![(2, Outcome::Settled)]));
+        assert_eq!((ended(&one), ended(&other)), (vec![(1, Outcome::Settled)], vec![(2, Outcome::Settled)]));
     }
 }

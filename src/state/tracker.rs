@@ -1,8 +1,8 @@
-//! Which deliveries of one shard are settled, and how far its checkpoint may move: pure bookkeeping.
+//! Which deliveries of one shard are settled, and how far its checkpoint may move: pure, without I/O.
 //!
-//! Records are numbered in the order in which they are handed out. The watermark is the end of the longest run of
-//! settled records from the front; behind it, the settled ones between open ones are kept as ranges. A generation is
-//! one opening of the shard under one lease: what belongs to an earlier one no longer counts.
+//! Records are numbered in the order of their first delivery. The watermark is the end of the longest run of settled
+//! records from the front. Behind it, settled records between unsettled ones are kept as ranges. A generation is one
+//! opening of the shard under one lease: a ticket of an earlier generation is stale.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use crate::types::id::SequenceNumber;
 
-/// How many positions may lie between the oldest open record and the newest, settled ones included.
+/// The most positions between the oldest open record and the newest record, settled ones included.
 const MAX_SPAN: u64 = 100_000;
 
-/// Settled entries that may pile up behind an open one before they are merged into ranges, beyond the open ones'
-/// number: merging walks all entries, so it waits until there is about as much to gain as to walk.
+/// How many settled entries, beyond the number of open ones, may collect behind an open one before they are merged into
+/// ranges. Merging walks all entries, so it waits until it removes about as many entries as it walks.
 const LOOSE: usize = 64;
 
-/// Names one handed-out record to the tracker of its shard. Ordered as the records were handed out the first time.
+/// Identifies a delivered record within its shard. Tickets have the order of the first deliveries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket {
     generation: u64,
@@ -29,19 +29,19 @@ impl Ticket {
         self.generation
     }
 
-    /// For tests of those who only compare tickets.
+    /// For tests that only compare tickets.
     #[cfg(test)]
     pub(crate) fn of(generation: u64, offset: u64) -> Self {
         Self { generation, offset }
     }
 
-    /// Whether both are of the same opening of their shard.
-    pub(crate) fn shares_opening(self, other: Self) -> bool {
+    /// Whether both are from the same generation.
+    pub(crate) fn shares_generation(self, other: Self) -> bool {
         self.generation == other.generation
     }
 }
 
-/// An open position, or a range of settled ones: everything after the entry before this one.
+/// An open position, or a range of settled ones that starts after the previous entry.
 #[derive(Debug)]
 struct TrackedRecord {
     last: u64,
@@ -61,25 +61,11 @@ impl TrackedRecord {
     }
 }
 
-/// The end of the settled run: everything below `upto` is settled, and `number` is the last of it.
+/// The end of the settled run: every record below `upto` is settled, and `number` is the last of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Watermark {
     pub(crate) upto: u64,
     pub(crate) number: SequenceNumber,
-}
-
-/// What committing a delivery came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Commit {
-    /// The lease store holds a checkpoint that covers the record: it is not delivered again.
-    Stored,
-    /// The record is settled, and an earlier one of its shard is still open. It is covered as soon as that one is; if
-    /// the shard moves before, it is delivered again.
-    Deferred,
-    /// The lease or the opening of the shard under which it was delivered is over. Nothing was written, and the
-    /// record is delivered again, here or by the instance that holds the shard now.
-    Superseded,
 }
 
 /// The deliveries of one shard.
@@ -87,7 +73,7 @@ pub enum Commit {
 pub(crate) struct Tracker {
     generation: u64,
     next: u64,
-    /// From the first open position on; the front entry is always open.
+    /// Starts at the first open position: the front entry is always open.
     entries: VecDeque<TrackedRecord>,
     watermark: Option<Watermark>,
     open: usize,
@@ -110,7 +96,7 @@ impl Tracker {
         }
     }
 
-    /// Begins a generation: every ticket given before is stale from here on.
+    /// Begins a generation: every earlier ticket becomes stale.
     pub(crate) fn begin(&mut self) -> u64 {
         *self = Self { generation: self.generation + 1, ..Self::new() };
         self.generation
@@ -133,7 +119,7 @@ impl Tracker {
         Ticket { generation: self.generation, offset }
     }
 
-    /// Settles a record, wherever it lies and whether or not it waits to be handed out again. False if it no longer counts.
+    /// Settles a record at any position, even one that waits for a redelivery. False if the ticket is stale or settled.
     pub(crate) fn settle(&mut self, ticket: Ticket) -> bool {
         let Some(index) = self.find(ticket) else { return false };
         let RecordState::Open { returned, .. } = self.entries[index].state else { return false };
@@ -151,23 +137,23 @@ impl Tracker {
         true
     }
 
-    /// Notes that the user gave the record back: it stays open and is out of the user's hands. False if it no longer
-    /// counts.
+    /// Notes that the user gave the record back: it stays open, but the user no longer holds it. False if the ticket is
+    /// stale or settled.
     pub(crate) fn give_back(&mut self, ticket: Ticket) -> bool {
         self.set_returned(ticket, true)
     }
 
-    /// Notes that the record goes out once more. False if it no longer counts.
+    /// Notes that the record is redelivered. False if the ticket is stale or settled.
     pub(crate) fn hand_out_again(&mut self, ticket: Ticket) -> bool {
         self.set_returned(ticket, false)
     }
 
-    /// How far the settled run reaches; none before the first record of the generation is settled.
+    /// The end of the settled run. None until the first record of the generation is settled.
     pub(crate) fn watermark(&self) -> Option<&Watermark> {
         self.watermark.as_ref()
     }
 
-    /// How many records were handed out in this generation.
+    /// How many records were delivered in this generation.
     pub(crate) fn handed_out(&self) -> u64 {
         self.next
     }
@@ -177,23 +163,23 @@ impl Tracker {
         ticket.generation == self.generation && self.watermark.as_ref().is_some_and(|mark| ticket.offset < mark.upto)
     }
 
-    /// Unsettled records, those that wait to be handed out again included.
+    /// The number of unsettled records, including those that wait for a redelivery.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Unsettled records that the user holds.
-    pub(crate) fn in_hands(&self) -> usize {
+    /// The number of unsettled records that the user or the dead-letter writer holds.
+    pub(crate) fn held(&self) -> usize {
         self.open - self.returned
     }
 
-    /// Whether one more record may be handed out under this bound of unsettled ones.
+    /// Whether one more record may be delivered under this bound of unsettled records.
     pub(crate) fn has_room(&self, max_in_flight: usize) -> bool {
         let span = self.entries.front().map_or(0, |front| self.next - front.last);
         self.open < max_in_flight && span < MAX_SPAN
     }
 
-    /// The oldest unsettled record and when it was handed out first.
+    /// The oldest unsettled record, and the time of its first delivery.
     pub(crate) fn oldest(&self) -> Option<(&SequenceNumber, Instant)> {
         let TrackedRecord { number, state, .. } = self.entries.front()?;
         match state {
@@ -214,7 +200,7 @@ impl Tracker {
         true
     }
 
-    /// The index of the entry that covers this position. As long as no range was merged it is plain arithmetic.
+    /// The index of the entry that covers this position. Until a range is merged, the index is plain arithmetic.
     fn find(&self, ticket: Ticket) -> Option<usize> {
         let front = self.entries.front()?.last;
         if ticket.generation != self.generation || ticket.offset < front {
@@ -236,7 +222,7 @@ impl Tracker {
         }
     }
 
-    /// Makes one range of neighbouring settled entries.
+    /// Merges neighbouring settled entries into ranges.
     fn merge(&mut self) {
         let mut merged: VecDeque<TrackedRecord> = VecDeque::with_capacity(self.open * 2 + 1);
         for entry in self.entries.drain(..) {
@@ -303,14 +289,14 @@ mod tests {
 
     // A5, A7
     #[test]
-    fn a_returned_record_stays_open_but_out_of_hands() {
+    fn a_returned_record_stays_open_but_is_not_held() {
         let mut tracker = Tracker::new();
         let tickets = handed_out(&mut tracker, 2);
         assert!(tracker.give_back(tickets[0]));
-        assert_eq!((tracker.open(), tracker.in_hands()), (2, 1));
+        assert_eq!((tracker.open(), tracker.held()), (2, 1));
         assert!(tracker.settle(tickets[1]));
         assert!(tracker.hand_out_again(tickets[0]));
-        assert_eq!((tracker.open(), tracker.in_hands()), (1, 1));
+        assert_eq!((tracker.open(), tracker.held()), (1, 1));
         assert!(tracker.settle(tickets[0]));
         assert_eq!(mark(&tracker).as_deref(), Some("1"));
     }
@@ -353,7 +339,7 @@ mod tests {
         prop::collection::vec(step, 0..600)
     }
 
-    /// What the tracker should know, kept the slow way.
+    /// What the tracker should report, computed the slow way.
     #[derive(Default)]
     struct Model {
         tickets: Vec<Ticket>,
@@ -415,7 +401,7 @@ mod tests {
     proptest! {
         // A3, A5: never passes an unsettled record, never moves back within a generation, bounds hold
         #[test]
-        fn any_order_of_settling_redelivery_and_generations_keeps_the_promises(steps in steps()) {
+        fn any_order_of_settling_redelivery_and_generations_keeps_the_bounds(steps in steps()) {
             let mut tracker = Tracker::new();
             let mut model = Model::default();
             let mut before = (tracker.generation(), 0);
@@ -432,7 +418,7 @@ mod tests {
                 before = now;
                 let open = model.tickets.len() - model.first - model.settled.len();
                 prop_assert_eq!(tracker.open(), open);
-                prop_assert_eq!(tracker.in_hands(), open - model.returned.len());
+                prop_assert_eq!(tracker.held(), open - model.returned.len());
                 prop_assert!(tracker.entries.len() <= 3 * open + 2 * LOOSE + 2);
             }
         }

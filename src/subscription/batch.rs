@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::{
     delivery::{Delivery, ack_all, commit_all},
     error::KinesisError,
-    state::tracker::Commit,
+    types::commit::Commit,
 };
 
 /// Deliveries that were handed out together, and the duty to settle them. `T` is the type of their payloads, as with a

@@ -103,7 +103,7 @@ impl BatchBuilder {
 
     fn shares_generation(&self, at: usize, delivery: &Delivery) -> bool {
         let first = self.open[at].batch.deliveries.first();
-        self.grouping == Grouping::Mixed || first.is_some_and(|first| first.shares_opening(delivery))
+        self.grouping == Grouping::Mixed || first.is_some_and(|first| first.shares_generation(delivery))
     }
 
     fn close(&mut self, at: usize) {

@@ -2,7 +2,7 @@
 //!
 //! [`BufferBy`] polls its source, runs the futures and tells `key_queues` how each one ended. `key_queues` decides
 //! which delivery may start next. What becomes of a record after its future ended arrives through its
-//! [`SettlementState`]: see `state/settlement.rs`.
+//! [`TrackedOutcome`]: see `state/settlement.rs`.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ use futures::{
 use super::key_queues::{KeyQueues, WorkEnd};
 use crate::{
     delivery::Delivery,
-    state::settlement::{Outcome, SettlementState, Watch},
+    state::settlement::{Outcome, OutcomeWatch, TrackedOutcome},
 };
 
 /// How many deliveries may wait behind others by default: a page of the default `read_limit`, so that the other keys of
@@ -174,9 +174,9 @@ pub struct BufferBy<S, T, F, Fut: Future> {
     ended: bool,
     f: F,
     /// Each future with the settlement of its delivery; none for a delivery without a key.
-    running: FuturesUnordered<Join<Fut, Ready<Option<Arc<SettlementState>>>>>,
+    running: FuturesUnordered<Join<Fut, Ready<Option<Arc<TrackedOutcome>>>>>,
     queues: KeyQueues<Delivery<T>>,
-    watch: Watch,
+    watch: OutcomeWatch,
     queue_by: QueueBy,
     hasher: RandomState,
     n: usize,
@@ -194,7 +194,7 @@ impl<S, T, F, Fut: Future> BufferBy<S, T, F, Fut> {
             f,
             running: FuturesUnordered::new(),
             queues: KeyQueues::new(),
-            watch: Watch::default(),
+            watch: OutcomeWatch::default(),
             queue_by,
             hasher: RandomState::new(),
             n: n.max(1),
@@ -232,9 +232,9 @@ where
         }
         for settlement in self.watch.take() {
             if settlement.outcome() == Outcome::Settled {
-                self.queues.settled(settlement.queue, settlement.key_of_record);
+                self.queues.settled(settlement.queue, settlement.record_key);
             } else {
-                give_back(self.queues.lost(settlement.queue, settlement.key_of_record));
+                give_back(self.queues.lost(settlement.queue, settlement.record_key));
             }
         }
     }
@@ -271,20 +271,20 @@ where
             QueueBy::Shard => Some(self.hasher.hash_one((delivery.stream(), delivery.shard()))),
         };
         let Some(queue) = queue else { return self.start(None, delivery) };
-        let (record, again) = (delivery.key_of_record(), delivery.comes_again());
+        let (record, again) = (delivery.record_key(), delivery.is_redelivery());
         if let Some(delivery) = self.queues.arrive(queue, record, again, delivery) {
             self.start(Some(queue), delivery);
         }
     }
 
     /// The future of a delivery has finished and was dropped.
-    fn finish(&mut self, settlement: &SettlementState) {
-        let record = settlement.key_of_record;
+    fn finish(&mut self, settlement: &TrackedOutcome) {
+        let record = settlement.record_key;
         let end = match settlement.outcome() {
-            Outcome::Out | Outcome::Settled => WorkEnd::Free,
-            Outcome::Again if self.ended => WorkEnd::Free,
-            Outcome::Back | Outcome::Again if !self.ended => WorkEnd::Back(record),
-            Outcome::Back | Outcome::Again | Outcome::Lost => WorkEnd::Lost(record),
+            Outcome::Delivered | Outcome::Settled => WorkEnd::Free,
+            Outcome::Redelivered if self.ended => WorkEnd::Free,
+            Outcome::Returned | Outcome::Redelivered if !self.ended => WorkEnd::Back(record),
+            Outcome::Returned | Outcome::Redelivered | Outcome::Lost => WorkEnd::Lost(record),
         };
         give_back(self.queues.done(settlement.queue, end));
     }

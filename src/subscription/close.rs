@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::state::{context::SubscriptionContext, lifecycle::CloseReport};
+use crate::{state::context::SubscriptionContext, types::close_report::CloseReport};
 
 /// Closes a subscription from inside its pipeline or from any other place. Cheap to clone.
 ///

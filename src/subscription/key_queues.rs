@@ -126,7 +126,8 @@ impl<I> KeyQueues<I> {
             return Vec::new();
         }
         let Some(queue) = self.by_id.get_mut(&id) else { return Vec::new() };
-        let (lost, rest) = queue.records.drain(..).partition::<Vec<_>, _>(|(behind, _)| behind.is_beside(&record));
+        let (lost, rest) =
+            queue.records.drain(..).partition::<Vec<_>, _>(|(behind, _)| behind.shares_generation(&record));
         queue.records = rest.into();
         queue.behind_redelivery = queue.records.len();
         self.len -= lost.len();
@@ -217,7 +218,7 @@ mod tests {
 
     /// A record of a shard and a generation of it.
     fn record_of(book: usize, generation: u64, offset: u64) -> RecordKey {
-        RecordKey { book, ticket: Ticket::of(generation, offset) }
+        RecordKey { shard: book, ticket: Ticket::of(generation, offset) }
     }
 
     /// The record at this offset of the first generation of the first shard.

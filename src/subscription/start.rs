@@ -20,7 +20,8 @@ use crate::{
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::{Described, ServiceTime, StreamStatus},
-    state::{context::SubscriptionContext, lifecycle::CloseReport, shard::Shards},
+    state::{context::SubscriptionContext, shard::Shards},
+    types::close_report::CloseReport,
     util::clock,
 };
 

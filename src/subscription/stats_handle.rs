@@ -26,8 +26,8 @@ impl StatsHandle {
         SubscriptionStats {
             stream: Arc::clone(&self.context.stream),
             bytes_held: self.context.budget.held(),
-            unowned: self.context.unowned.load(Ordering::Relaxed),
-            awaited: self.context.awaited.load(Ordering::Relaxed),
+            unowned: self.context.gauges.unowned.load(Ordering::Relaxed),
+            awaited: self.context.gauges.awaited.load(Ordering::Relaxed),
             shards,
         }
     }

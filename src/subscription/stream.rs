@@ -22,12 +22,12 @@ use crate::{
     state::{
         context::SubscriptionContext,
         events::{Event, Redelivery, Returned},
-        lifecycle::CloseReport,
         page::{Page, PageEntry},
         shard::{HandOut, Shard, Shards},
         stats::SubscriptionStats,
     },
     subscription::{close::Closer, seek::Seeker, stats_handle::StatsHandle},
+    types::close_report::CloseReport,
     util::timer::Timer,
 };
 
@@ -227,7 +227,7 @@ impl Subscription {
                 shard.keep_for_later(redelivery, now);
                 None
             }
-            (HandOut::Over, _) => None,
+            (HandOut::Stale, _) => None,
         }
     }
 
@@ -243,7 +243,7 @@ impl Subscription {
     fn poll_record(&mut self, now: Instant) -> Poll<Option<Item>> {
         let Some((shard, page)) = &mut self.current else { return Poll::Pending };
         let number = page.peek();
-        let out = number.as_ref().map_or(HandOut::Over, |number| shard.hand_out(page.generation(), number, now));
+        let out = number.as_ref().map_or(HandOut::Stale, |number| shard.hand_out(page.generation(), number, now));
         let HandOut::Out(ticket, epoch) = out else {
             if let Some((shard, page)) = self.current.take()
                 && out == HandOut::NotNow

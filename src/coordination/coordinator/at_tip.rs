@@ -29,7 +29,7 @@ impl Coordinator {
         let rows_by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
         let is_elsewhere =
             |shard_id: &ShardId| rows_by_shard.get(shard_id).is_some_and(|row| self.is_elsewhere(row, now));
-        let is_at_tip = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.is_at_tip());
+        let is_at_tip = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.view().is_at_tip());
         let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(rows, opening), opening.initial());
         verdicts.iter().all(|(shard_id, verdict)| match verdict {
             Verdict::Done | Verdict::PassedOver => true,

@@ -56,7 +56,8 @@ impl Coordinator {
             let shard = self.shards.get_or_open(&self.context, &listed.id);
             shard.seen(listed.closed, row);
             let opens = opening.has(&shard, row, now);
-            if shard.is_held() || shard.was_given_up() {
+            let view = shard.view();
+            if view.is_held() || view.gave_up() {
                 continue;
             }
             if !self.is_free(row, now) {
@@ -77,7 +78,7 @@ impl Coordinator {
                 shard,
             });
         }
-        self.context.awaited.store(awaited, Ordering::Relaxed);
+        self.context.gauges.awaited.store(awaited, Ordering::Relaxed);
         self.stale_sightings = stale_sightings;
         if stale_sightings > 0 && !lists && !self.is_listing {
             self.next_listing = Some(now);
@@ -87,7 +88,7 @@ impl Coordinator {
 
     /// Leaves out the shards over `max_leases`. Shards that are not preferred go first.
     fn limit_to_room(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
-        let held = self.shards.all().iter().filter(|shard| shard.is_working()).count();
+        let held = self.shards.all().iter().filter(|shard| shard.view().is_working()).count();
         let room = self.context.settings.max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_preferred);
@@ -95,7 +96,7 @@ impl Coordinator {
         // A shard that must be listed again before it can be taken needs room, too.
         let unowned = (candidates.len() + self.stale_sightings).saturating_sub(room);
         candidates.truncate(room);
-        self.context.unowned.store(unowned, Ordering::Relaxed);
+        self.context.gauges.unowned.store(unowned, Ordering::Relaxed);
         self.warn_of_unowned(unowned, now);
         candidates
     }

@@ -89,7 +89,7 @@ impl Coordinator {
                     self.first_listing = Some(listed.clone());
                 }
                 let shards = Arc::clone(&self.shards);
-                let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.is_denied());
+                let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.view().is_not_found());
                 self.removed.extend(self.shard_list.list(listed, (begun, now), denied));
             }
             Err(error) if error.class() == ErrorClass::Fatal => {
@@ -108,7 +108,7 @@ impl Coordinator {
             || self.stale_sightings > 0
             || self.opening.is_none()
             || context.settings.stop_at_tip;
-        let returning = self.shards.all().iter().filter(|shard| shard.was_listed()).count();
+        let returning = self.shards.all().iter().filter(|shard| shard.clear_gave_up()).count();
         (is_needed || self.shard_list.changes() != before || returning > 0).then_some(now)
     }
 
@@ -131,14 +131,14 @@ impl Coordinator {
             return false;
         }
         let parents: BTreeSet<&ShardId> = self.shard_list.shards().flat_map(|shard| &shard.parents).collect();
-        let ended_here = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.ended_here());
+        let ended_here = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.view().ended_here());
         self.shard_list.shards().any(|shard| !parents.contains(&shard.id) && ended_here(&shard.id))
     }
 }
 
 /// Lists the shards, and checks the stream's creation time first if a failed call requested that.
 async fn list_and_check(context: Arc<SubscriptionContext>, begun: Instant) -> ListingOutcome {
-    let created = if context.was_in_doubt() { created(&context).await } else { None };
+    let created = if context.wakeups.take_stream_check() { created(&context).await } else { None };
     ListingOutcome { begun, created, listed: list(&context).await }
 }
 
@@ -146,7 +146,7 @@ async fn list_and_check(context: Arc<SubscriptionContext>, begun: Instant) -> Li
 async fn created(context: &SubscriptionContext) -> Option<i64> {
     let described = context.service.describe(&context.stream).await;
     if described.is_err() {
-        context.doubt_a_little();
+        context.wakeups.check_stream();
     }
     described.ok()?.created
 }

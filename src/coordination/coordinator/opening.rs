@@ -79,8 +79,8 @@ impl SubscriptionOpening {
     /// by this instance or by one to which the shard moved.
     pub(super) fn forget_replays(&mut self, rows: &BTreeMap<&ShardId, &Lease>, shards: &Shards) {
         self.replays.retain(|shard_id| match shards.get(shard_id) {
-            Some(shard) if shard.is_held() => true,
-            Some(shard) if shard.ended_here() => false,
+            Some(shard) if shard.view().is_held() => true,
+            Some(shard) if shard.view().ended_here() => false,
             _ => rows.get(shard_id).is_some_and(|row| row.is_ended()),
         });
     }
@@ -96,7 +96,7 @@ impl SubscriptionOpening {
     pub(super) fn has(&self, shard: &Shard, row: Option<&Lease>, now: Instant) -> bool {
         let is_held = || row.is_some_and(|row| row.owner.is_some());
         self.initial.has(&shard.id)
-            && !shard.has_begun()
+            && !shard.view().was_opened()
             && (!self.awaits(&shard.id) || now < self.awaited_until && is_held())
     }
 

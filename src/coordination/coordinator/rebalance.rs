@@ -58,7 +58,7 @@ impl Coordinator {
         let mine = held.iter().filter(|held| *held.owner == *context.owner);
         let given: BTreeSet<&ShardId> = mine.map(|held| held.shard).collect();
         let shards = self.shards.all();
-        let own = shards.iter().filter(|shard| shard.is_share() && !given.contains(&shard.id)).count();
+        let own = shards.iter().filter(|shard| shard.view().is_share() && !given.contains(&shard.id)).count();
         let wanted: BTreeSet<&ShardId> =
             shards_to_request(&context.owner, own, context.settings.max_leases, &held).into_iter().collect();
         let asks = !wanted.is_empty();

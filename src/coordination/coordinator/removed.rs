@@ -41,7 +41,8 @@ impl Coordinator {
 
     fn leave(&self, RemovedShard { shard: shard_id, was_inferred }: RemovedShard, row: Option<&Lease>) {
         let shard = self.shards.get(&shard_id);
-        if shard.as_ref().is_some_and(|shard| shard.is_at_end()) {
+        let view = shard.as_ref().map(|shard| shard.view());
+        if view.is_some_and(|view| view.is_at_end()) {
             return;
         }
         let is_unread = |row: &Lease| {
@@ -49,7 +50,7 @@ impl Coordinator {
                 && !row.is_ended()
                 && row.owner.as_ref().is_none_or(|owner| *owner == self.context.owner)
         };
-        let was_opened = was_inferred || shard.as_ref().is_some_and(|shard| shard.has_begun());
+        let was_opened = was_inferred || shard.as_ref().is_some_and(|shard| shard.view().was_opened());
         if was_opened && row.is_some_and(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() };
             tracing::warn!(error = %Chain(&error), "a shard is gone");

@@ -62,7 +62,7 @@ impl Coordinator {
     }
 
     async fn seek_one(&mut self, shard_id: &ShardId, to: Origin) -> Result<(), KinesisError> {
-        let shard = self.shards.get(shard_id).filter(|shard| shard.can_move());
+        let shard = self.shards.get(shard_id).filter(|shard| shard.view().can_move());
         let (Some(shard), Some(opening)) = (shard, &mut self.opening) else {
             return Err(KinesisError::NotHeld { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() });
         };
@@ -87,7 +87,7 @@ impl Coordinator {
         }
         let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
         let shards = self.shards.all();
-        let own = shards.iter().filter(|shard| shard.is_own()).map(|shard| shard.id.clone()).collect();
+        let own = shards.iter().filter(|shard| shard.view().is_own()).map(|shard| shard.id.clone()).collect();
         let opening = SubscriptionOpening::after_seek(&self.plan, &self.shard_list, &rows_of_this, &own);
         let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(&rows, &opening), opening.initial());
         self.opening = Some(opening);
@@ -100,7 +100,7 @@ impl Coordinator {
         for shard in shards {
             let is_ready = matches!(verdicts.get(&shard.id), Some(Verdict::Ready { .. }));
             match self.plan.forced.as_ref().and_then(|position| position.within(&shard.id)) {
-                Some(to) if is_ready && shard.can_move() => moves.push(Move { shard, to }),
+                Some(to) if is_ready && shard.view().can_move() => moves.push(Move { shard, to }),
                 _ => shard.forget(),
             }
         }

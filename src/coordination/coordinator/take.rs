@@ -39,7 +39,7 @@ impl Coordinator {
                 // If the epoch did not change, it only requested, renewed or released the lease, which may still be
                 // free.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
-                    self.context.rounds.notify_one();
+                    self.context.wakeups.pass_now();
                 }
                 return;
             }
@@ -64,14 +64,14 @@ impl Coordinator {
             }
         } else {
             // The origin is known, so the reader's own task fetches the iterator. A slow call delays no other shard.
-            reader.shard().begins_at(origin);
+            reader.shard().set_first_opening(origin);
         }
         // It fails only if the subscription was dropped, and then no one needs the pages.
         let _ = self.opened.send(pages(reader));
     }
 
     fn origin(&self, shard: &Shard, lease: &Lease, role: Role) -> Origin {
-        if let Some(began) = shard.begins_again_at(lease.checkpoint.as_ref()) {
+        if let Some(began) = shard.reopens_at(lease.checkpoint.as_ref()) {
             return began;
         }
         match self.plan.origin(&shard.id, lease.checkpoint.as_ref(), role) {

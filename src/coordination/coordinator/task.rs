@@ -167,9 +167,9 @@ impl Coordinator {
                     self.seek(seek).await;
                     Some(Instant::now())
                 }
-                () = context.agenda.notified() => self.list_now(),
+                () = context.wakeups.list_wanted() => self.list_now(),
                 outcome = finished(&mut listing) => self.apply_listing(outcome),
-                () = context.rounds.notified() => Some(Instant::now()),
+                () = context.wakeups.pass_wanted() => Some(Instant::now()),
                 () = sleep_until(next_listing.into_iter().fold(self.next_pass, Instant::min)) => None,
             };
             let now = Instant::now();
@@ -195,7 +195,7 @@ impl Coordinator {
     /// Adds the shards that the last pages of their parents named.
     fn add_announced_children(&mut self) {
         for shard in self.shards.all() {
-            self.shard_list.add_children(&shard.children(), Instant::now());
+            self.shard_list.add_children(&shard.take_children(), Instant::now());
         }
     }
 
@@ -261,7 +261,7 @@ impl Coordinator {
         let mut ownership = lock(&self.ownership);
         ownership.adopt(rows, me);
         let in_my_name = || rows.iter().filter(|row| row.owner.as_ref() == Some(me));
-        let is_held = |shard_id| self.shards.get(shard_id).is_some_and(|shard| shard.is_held());
+        let is_held = |shard_id| self.shards.get(shard_id).is_some_and(|shard| shard.view().is_held());
         if let Some(row) = in_my_name().find(|row| ownership.is_overtaken(row) && is_held(&row.key.shard)) {
             return Some(row);
         }

@@ -22,7 +22,7 @@ pub(crate) struct Request {
 impl<T> Accumulator<T> {
     /// The next request, if one is due and there is room for it.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Request> {
-        if self.flights.len() >= self.rules.requests || self.circuit.opens(now).is_some() {
+        if self.flights.len() >= self.rules.requests || self.circuit.open_until(now).is_some() {
             return None;
         }
         let queued = match self.suspects.pop_front() {
@@ -44,7 +44,7 @@ impl<T> Accumulator<T> {
         let expires = self.ready.values().next().map(|oldest| oldest.first.accepted + self.rules.timeout);
         let due = if self.suspects.is_empty() { self.due() } else { Some(now) };
         let due = due.filter(|_| self.flights.len() < self.rules.requests);
-        let due = due.map(|due| self.circuit.opens(now).map_or(due, |opens| due.max(opens)));
+        let due = due.map(|due| self.circuit.open_until(now).map_or(due, |until| due.max(until)));
         [rested, expires, due].into_iter().flatten().min()
     }
 

@@ -27,7 +27,7 @@ impl<T> Accumulator<T> {
         let Some(entries) = self.flights.remove(&flight) else { return };
         match answer {
             Ok(results) => {
-                self.circuit.open();
+                self.circuit.succeed();
                 self.settled.reserve(entries.len());
                 self.sort(entries, results, now);
             }
@@ -39,7 +39,10 @@ impl<T> Accumulator<T> {
                 }
             }
             Err(failure) => {
-                self.circuit.close(now, &mut self.backoff);
+                // Calls that were under way together fail together, and count once.
+                if self.circuit.open_until(now).is_none() {
+                    self.circuit.fail(now, |failures| self.backoff.pause(failures));
+                }
                 for entry in entries {
                     if let Some(entry) = self.again(entry, &failure, now) {
                         self.make_ready(entry);

@@ -1,4 +1,4 @@
-//! What a reader does about calls that fail and checkpoints that lead nowhere.
+//! How a reader handles failed calls and checkpoints that lead nowhere.
 
 use std::sync::Arc;
 
@@ -12,55 +12,55 @@ use crate::{
         chain::Chain,
         service::{FailureKind, ServiceFailure},
     },
-    reading::pacing::Answer,
+    reading::pacing::ReadOutcome,
     types::id::SequenceNumber,
 };
 
-/// Errors in a row after which a reader gives up (R10).
+/// The number of errors in a row after which a reader gives up (R10).
 const MAX_FAILURES: u32 = 11;
 
 impl Reader {
-    /// Deals with a failed call: the pace knows how long to wait.
-    pub(super) fn hindered_by(&mut self, failure: ServiceFailure) -> Step {
-        let answer = match failure.kind() {
+    /// Handles a failed call. The pace decides how long to pause.
+    pub(super) fn handle_failure(&mut self, failure: ServiceFailure) -> Step {
+        let outcome = match failure.kind() {
             FailureKind::Throttled => {
                 self.shard.count(|counts| counts.throttles += 1);
-                Answer::Throttled
+                ReadOutcome::Throttled
             }
             FailureKind::IteratorExpired => {
                 self.cursor = Cursor::Lost;
-                // The iterators of an old stream may end like this, too.
-                self.context.doubt_a_little();
-                Answer::Void
+                // Iterators of a deleted stream may expire like this, too.
+                self.context.wakeups.check_stream();
+                ReadOutcome::Void
             }
             _ if self.refuses_checkpoint(&failure) => {
                 self.lose_checkpoint(Some(failure));
-                Answer::Void
+                ReadOutcome::Void
             }
             _ => return self.failed(failure),
         };
-        self.pace.answered(Instant::now(), answer);
+        self.pace.read_done(Instant::now(), outcome);
         Step::Again
     }
 
     /// Counts an error, and gives up after too many in a row.
     fn failed(&mut self, failure: ServiceFailure) -> Step {
         let kind = failure.kind();
-        // The place after a record that this reader has read itself is refused: the next reader asks the checkpoint.
+        // The service refused a place that this reader has read itself: the next reader starts at the checkpoint.
         let is_lost = matches!((&self.cursor, &self.resume), (Cursor::Lost, Origin::At(_) | Origin::After(_)))
             && kind == FailureKind::Rejected;
         self.failures = if is_lost { MAX_FAILURES } else { self.failures + 1 };
         let gives_up = self.failures >= MAX_FAILURES;
         if let FailureKind::NotFound = kind {
-            self.shard.deny(true);
+            self.shard.set_not_found(true);
         }
-        // One look is enough for all failures in a row.
+        // One check is enough for all failures in a row.
         if let FailureKind::NotFound | FailureKind::Rejected = kind
             && (self.failures == 1 || is_lost)
         {
-            self.context.doubt();
+            self.context.wakeups.check_stream_now();
         }
-        // Whether it is the shard or the whole stream that is gone, a listing tells before the next attempt.
+        // A listing shows before the next attempt whether the shard or the whole stream is gone.
         if kind != FailureKind::NotFound || self.failures > 1 {
             self.report(failure, gives_up);
         }
@@ -68,17 +68,16 @@ impl Reader {
             self.shard.gave_up(self.opening.generation);
             return Step::Stopped;
         }
-        self.pace.answered(Instant::now(), Answer::Failed);
+        self.pace.read_done(Instant::now(), ReadOutcome::Failed);
         Step::Again
     }
 
-    /// Whether this is the answer to a checkpoint that no longer fits (H7). Once a record was read, the place is no longer
-    /// that of the checkpoint.
+    /// Whether the service refused the checkpoint (H7). Once a record was read, the reader is no longer at the checkpoint.
     pub(super) fn refuses_checkpoint(&self, failure: &ServiceFailure) -> bool {
         matches!(self.cursor, Cursor::Lost) && failure.kind() == FailureKind::Rejected && self.checkpoint().is_some()
     }
 
-    /// Goes on at the oldest record that is kept, and says so.
+    /// Continues at the oldest available record, and reports that the checkpoint is lost.
     pub(super) fn lose_checkpoint(&mut self, source: Option<ServiceFailure>) {
         let Some(checkpoint) = self.checkpoint().cloned() else { return };
         self.cursor = Cursor::Lost;
@@ -87,22 +86,23 @@ impl Reader {
         let lost = KinesisError::CheckpointLost { stream, shard, checkpoint, source };
         tracing::warn!(error = %Chain(&lost), "a checkpoint is lost");
         self.shard.report(lost);
-        // It may be that of another stream of this name.
-        self.context.doubt();
+        // It may be the checkpoint of a deleted stream of the same name.
+        self.context.wakeups.check_stream_now();
     }
 
-    /// DueQueue at an empty answer: does the checkpoint lead anywhere?
+    /// Checks after an empty response whether the checkpoint leads nowhere.
     pub(super) fn suspect_checkpoint(&mut self, behind: Option<Duration>) {
         let reads = matches!(self.cursor, Cursor::At(_));
-        if reads && self.checkpoint().is_some() && self.stall.is_stuck(behind, self.retention, Instant::now()) {
+        if reads && self.checkpoint().is_some() && self.stuck_iterator.is_stuck(behind, self.retention, Instant::now())
+        {
             self.lose_checkpoint(None);
         }
     }
 
-    /// The record of the checkpoint at which the reader is to begin; none once it has read a record.
+    /// The record of the checkpoint at which the reader starts. None once it has read a record.
     fn checkpoint(&self) -> Option<&SequenceNumber> {
         match &self.resume {
-            Origin::At(number) | Origin::After(number) if !self.marked => Some(number),
+            Origin::At(number) | Origin::After(number) if !self.has_checkpoint => Some(number),
             _ => None,
         }
     }

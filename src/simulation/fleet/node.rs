@@ -18,10 +18,10 @@ use crate::{
     simulation::network::Line,
     state::{
         context::{Identity, SubscriptionContext},
-        lifecycle::CloseReport,
         stats::ShardState,
     },
     subscription::{close::Closer, descriptor::KinesisStream, start, stats_handle::StatsHandle},
+    types::close_report::CloseReport,
     util::mutex::lock,
 };
 

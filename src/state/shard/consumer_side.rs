@@ -1,64 +1,74 @@
-//! The books as the subscription and its deliveries see them: what goes out and how it comes back.
+//! The steps of the stream and its deliveries: delivering, settling, giving back.
+//!
+//! **Settling needs no task and no runtime.** It marks the state and wakes the renewer if a write is due at once. So
+//! renewal, checkpoints, the end of a shard and closing never depend on polling, and a commit that nobody polls blocks
+//! nothing.
+//!
+//! **A spent record without a dead-letter stream is reported like an aggregated one.** It counts as settled once the
+//! stream has yielded its error. Each spent record yields an error that carries it, and no newer error replaces it.
 
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{LeaseTerm, Shard, ShardRecord, TermProgress};
 use crate::{
     config::redelivery::Next,
     error::KinesisError,
     state::{
         events::{Redelivery, Returned},
         settlement::Settlement,
-        tracker::{Commit, Ticket},
+        shard::{
+            inner::{Shard, ShardInner},
+            lease_term::{LeaseTerm, StoredProgress},
+        },
+        tracker::Ticket,
     },
-    types::id::SequenceNumber,
+    types::{commit::Commit, id::SequenceNumber},
     util::watched::Watched,
 };
 
-/// Store writes that may fail, one after the other, before a waiting commit is told. With the pauses between them that
-/// is about a second and a half, or half a minute where each of them, and the renewals between them, have to time out.
+/// How many store writes in a row may fail before a waiting commit returns the error. With the pauses between them this
+/// takes about 1.5 seconds, or half a minute if each write, and each renewal between them, has to time out.
 const FAILURES_BEFORE_ERROR: u32 = 5;
 
-/// Whether a record may go out.
+/// Whether a record may be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandOut {
-    /// It is entered under this ticket and the epoch of the lease.
+    /// Yes, with this ticket and the epoch of the lease.
     Out(Ticket, u64),
     /// Not now: the shard is at its bound, or its lease is in doubt.
     NotNow,
-    /// Never: the opening of the shard to which it belongs is over.
-    Over,
+    /// Never: its generation is over.
+    Stale,
 }
 
-/// Where a record is that was taken out of somebody's hands.
+/// What happened to a record that was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Back {
-    /// It waits here for this.
-    Here(Next),
-    /// Its shard is being handed over or let go, or the subscription closes: it comes again with whoever has the shard next.
+pub(crate) enum ReturnOutcome {
+    /// It is queued here for this.
+    Queued(Next),
+    /// Its shard is being handed over or released, or the subscription closes: the next holder redelivers it.
     Elsewhere,
-    /// It no longer counts.
-    Over,
+    /// Its ticket is stale.
+    Stale,
 }
 
-/// A record that was settled to be covered by a stored checkpoint.
+/// A commit whose records are settled, and which may have to wait for the store.
 #[derive(Debug)]
-pub(crate) enum Committing {
-    /// There is nothing to wait for.
+pub(crate) enum PendingCommit {
+    /// The result is known.
     Done(Commit),
-    /// The keeper is asked for a write that covers everything below the offset.
-    Waits { progress: Watched<TermProgress>, upto: u64, failures: u32 },
+    /// The renewer is asked for a write that covers every record below the offset.
+    Waiting { progress: Watched<StoredProgress>, upto: u64, failures: u32 },
 }
 
 impl Shard {
-    /// Enters the next record of a page.
+    /// Delivers the next record of a page.
     pub(crate) fn hand_out(&self, generation: u64, number: &SequenceNumber, now: Instant) -> HandOut {
-        self.write(|state| {
-            let ShardRecord { term: Some(term), tracker, full, .. } = state else { return HandOut::Over };
+        self.write(|inner| {
+            let ShardInner { term: Some(term), tracker, full, .. } = inner else { return HandOut::Stale };
             if tracker.generation() != generation || term.is_leaving() {
-                return HandOut::Over;
+                return HandOut::Stale;
             }
             if !tracker.has_room(self.context.settings.max_in_flight) || !term.is_valid(now) {
                 return HandOut::NotNow;
@@ -69,7 +79,7 @@ impl Shard {
         })
     }
 
-    /// Enters that a record goes out once more.
+    /// Redelivers a record.
     pub(crate) fn hand_out_again(&self, ticket: Ticket, now: Instant) -> HandOut {
         let out = self.take_up(ticket, now);
         if let HandOut::Out(..) = out {
@@ -78,31 +88,31 @@ impl Shard {
         out
     }
 
-    /// Enters that a record that was given back is in somebody's hands again: the user's, or those of the writer of dead
-    /// letters. Bounds do not hold it back: it is among the open ones already.
+    /// Notes that the user or the dead-letter writer holds a returned record again. The bounds do not hold it back: it
+    /// counts as an open record already.
     pub(crate) fn take_up(&self, ticket: Ticket, now: Instant) -> HandOut {
-        self.write(|state| {
-            let Some(term) = &state.term else { return HandOut::Over };
+        self.write(|inner| {
+            let Some(term) = &inner.term else { return HandOut::Stale };
             let epoch = term.held.epoch;
             if term.is_leaving() {
-                return HandOut::Over;
+                return HandOut::Stale;
             }
             if !term.is_valid(now) {
                 return HandOut::NotNow;
             }
-            if !state.tracker.hand_out_again(ticket) {
-                return HandOut::Over;
+            if !inner.tracker.hand_out_again(ticket) {
+                return HandOut::Stale;
             }
             HandOut::Out(ticket, epoch)
         })
     }
 
-    /// Settles records; the checkpoint goes out with the next write.
+    /// Settles records; the next checkpoint covers them.
     pub(crate) fn ack(&self, tickets: &[Ticket]) {
         self.settle(tickets, |_, _| ());
     }
 
-    /// Settles a record whose attempts are spent, once it is where such records go, and tells whoever waits for it.
+    /// Settles a spent record, once its dead letter is stored or its error yielded.
     pub(crate) fn settle_spent(&self, ticket: Ticket, settlement: Option<Settlement>) {
         self.ack(&[ticket]);
         if let Some(settlement) = settlement {
@@ -110,60 +120,60 @@ impl Shard {
         }
     }
 
-    /// Settles records and asks for one checkpoint that covers them.
-    pub(crate) fn commit(&self, tickets: &[Ticket]) -> Committing {
-        self.settle(tickets, |state, stale| {
-            let Some(term) = state.term.as_mut().filter(|_| !stale) else {
-                return Committing::Done(Commit::Superseded);
+    /// Settles records and asks the renewer for one checkpoint that covers them.
+    pub(crate) fn commit(&self, tickets: &[Ticket]) -> PendingCommit {
+        self.settle(tickets, |inner, stale| {
+            let Some(term) = inner.term.as_mut().filter(|_| !stale) else {
+                return PendingCommit::Done(Commit::Superseded);
             };
-            let Some(mark) = state.tracker.watermark() else { return Committing::Done(Commit::Deferred) };
+            let Some(mark) = inner.tracker.watermark() else { return PendingCommit::Done(Commit::Deferred) };
             term.want(mark.upto);
-            if !tickets.iter().all(|ticket| state.tracker.covers(*ticket)) {
-                return Committing::Done(Commit::Deferred);
+            if !tickets.iter().all(|ticket| inner.tracker.covers(*ticket)) {
+                return PendingCommit::Done(Commit::Deferred);
             }
             let progress = term.progress();
             let failures = progress.read(|progress| progress.failures);
-            Committing::Waits { progress, upto: mark.upto, failures }
+            PendingCommit::Waiting { progress, upto: mark.upto, failures }
         })
     }
 
-    /// Takes a record back from the user, to hand it out again after a pause, or to be rid of it if its attempts are spent.
-    pub(crate) fn give_back(&self, returned: Returned) -> Back {
+    /// Takes a record back from the user: it is redelivered after a pause, or disposed of if it used up its attempts.
+    pub(crate) fn give_back(&self, returned: Returned) -> ReturnOutcome {
         self.put_down(returned, |returned| self.dispose(returned))
     }
 
-    /// Takes a record out of somebody's hands, still unsettled. `wait` puts it where it waits, and says what for. A record that
-    /// will not come again in this opening of its shard is dropped.
-    pub(crate) fn put_down(&self, returned: Returned, wait: impl FnOnce(Returned) -> Next) -> Back {
+    /// Takes back an unsettled record. `queue` queues it and says what for. If this generation will not redeliver the
+    /// record, it is dropped.
+    pub(crate) fn put_down(&self, returned: Returned, queue: impl FnOnce(Returned) -> Next) -> ReturnOutcome {
         let ticket = returned.ticket;
-        let (counts, leaves) = self.write_and_ring(|state| {
-            let counts = state.tracker.give_back(ticket) && state.term.is_some();
-            (counts, state.term.as_ref().is_some_and(LeaseTerm::is_leaving))
+        let (counts, leaves) = self.write_and_wake(|inner| {
+            let counts = inner.tracker.give_back(ticket) && inner.term.is_some();
+            (counts, inner.term.as_ref().is_some_and(LeaseTerm::is_leaving))
         });
         if !counts {
-            return Back::Over;
+            return ReturnOutcome::Stale;
         }
         if leaves || !self.context.lifecycle.is_running() {
-            return Back::Elsewhere;
+            return ReturnOutcome::Elsewhere;
         }
-        let next = wait(returned);
-        // The opening may have come to its end, and what waited been dropped, just before.
-        if self.write(|state| !state.goes_on(ticket.generation())) {
+        let next = queue(returned);
+        // The generation may have ended, and its queued records been dropped, just before.
+        if self.write(|inner| !inner.delivers(ticket.generation())) {
             self.drop_waiting();
         }
-        Back::Here(next)
+        ReturnOutcome::Queued(next)
     }
 
-    /// Whether settling this record, or giving it back, still changes anything.
+    /// Whether settling this record, or giving it back, still has an effect.
     pub(crate) fn counts(&self, ticket: Ticket) -> bool {
-        self.write(|state| state.term.is_some() && ticket.generation() == state.tracker.generation())
+        self.write(|inner| inner.term.is_some() && ticket.generation() == inner.tracker.generation())
     }
 
-    /// Drops what waits to come again, or to be a dead letter, and will not: its opening of the shard is over.
+    /// Drops the queued records of generations that are over: they will be neither redelivered nor dead letters.
     pub(super) fn drop_waiting(&self) {
-        let over = self.write(|state| {
-            let generation = state.tracker.generation();
-            if state.goes_on(generation) { generation.saturating_sub(1) } else { generation }
+        let over = self.write(|inner| {
+            let generation = inner.tracker.generation();
+            if inner.delivers(generation) { generation.saturating_sub(1) } else { generation }
         });
         let is_over = |returned: &Returned| returned.shard == self.id && returned.ticket.generation() <= over;
         self.context.dead_letter_queue.forget(is_over);
@@ -184,21 +194,21 @@ impl Shard {
         next
     }
 
-    /// Keeps a record that was due while the lease is in doubt.
-    pub(crate) fn keep_for_later(&self, due: Redelivery, now: Instant) {
-        self.context.events.due(due, now + Duration::from_secs(1));
+    /// Postpones a redelivery while the lease is in doubt.
+    pub(crate) fn keep_for_later(&self, redelivery: Redelivery, now: Instant) {
+        self.context.events.due(redelivery, now + Duration::from_secs(1));
     }
 
-    /// Settles records, and then does what depends on whether any of them was stale.
-    fn settle<T>(&self, tickets: &[Ticket], then: impl FnOnce(&mut ShardRecord, bool) -> T) -> T {
+    /// Settles records. `then` runs under the same lock and learns whether any ticket was stale.
+    fn settle<T>(&self, tickets: &[Ticket], then: impl FnOnce(&mut ShardInner, bool) -> T) -> T {
         let max = self.context.settings.max_in_flight;
-        let (result, freed) = self.write_and_ring(|state| {
-            let had_room = state.tracker.has_room(max);
+        let (result, freed) = self.write_and_wake(|inner| {
+            let had_room = inner.tracker.has_room(max);
             let mut stale = false;
             for ticket in tickets {
-                stale |= !state.tracker.settle(*ticket);
+                stale |= !inner.tracker.settle(*ticket);
             }
-            (then(state, stale), !had_room && state.tracker.has_room(max))
+            (then(inner, stale), !had_room && inner.tracker.has_room(max))
         });
         if freed {
             self.room.notify_waiters();
@@ -207,26 +217,26 @@ impl Shard {
     }
 }
 
-impl Committing {
-    /// Waits for the store.
+impl PendingCommit {
+    /// Waits until the store has the checkpoint, or keeps failing, or the lease term is over.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the write goes out whether or not anyone waits.
+    /// Cancel safe: the renewer writes the checkpoint even if this future is dropped.
     pub(crate) async fn outcome(self, shard: &Shard) -> Result<Commit, KinesisError> {
         let (progress, upto, before) = match self {
             Self::Done(commit) => return Ok(commit),
-            Self::Waits { progress, upto, failures } => (progress, upto, failures),
+            Self::Waiting { progress, upto, failures } => (progress, upto, failures),
         };
-        let settled = |seen: &TermProgress| seen.upto >= upto || seen.failures - before >= FAILURES_BEFORE_ERROR;
-        // Without an answer the tenure is over, and its last word counts.
-        let _ = progress.wait_for(|seen| settled(seen).then_some(())).await;
+        let is_decided = |seen: &StoredProgress| seen.upto >= upto || seen.failures - before >= FAILURES_BEFORE_ERROR;
+        // None means that the lease term is over: its final progress counts.
+        let _ = progress.wait_for(|seen| is_decided(seen).then_some(())).await;
         let seen = progress.read(Clone::clone);
         if seen.upto >= upto {
             return Ok(Commit::Stored);
         }
         match &seen.error {
-            Some(source) if settled(&seen) => Err(KinesisError::Store {
+            Some(source) if is_decided(&seen) => Err(KinesisError::Store {
                 stream: Arc::clone(&shard.context.stream),
                 shard: Some(shard.id.clone()),
                 action: "storing a checkpoint",

@@ -1,4 +1,10 @@
-//! One holding of a lease, from the take to its end, and what the keeper owes it next: pure, with the time passed in.
+//! One holding of a lease, from the take to its end: pure, with the time passed in.
+//!
+//! **What the store is owed next is a pure decision on this state;** the renewer carries it out.
+//!
+//! **A lease in doubt pauses its shard.** If renewals fail for a whole time to live, the rest of the page is set aside.
+//! When the store works again and no other instance took the shard, reading continues where it stopped, under the same
+//! epoch.
 
 use std::time::Duration;
 
@@ -10,71 +16,109 @@ use crate::{
     error::service::StoreError,
     lease::Held,
     state::tracker::Tracker,
-    util::watched::Watched,
+    util::{backoff::doubled, watched::Watched},
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// What is due this soon is done now, so that shards whose leases were taken together are renewed together.
+/// A call that is due this soon is made now, so that leases taken together are renewed together.
 pub(crate) const GRAIN: Duration = Duration::from_millis(20);
 
-/// What those who wait for the store see. Each tenure has a board of its own, so that a commit that is looked at
-/// late still finds how its own tenure ended.
+/// What waiters for the store see. Each lease term has its own, so that a commit that is polled late still sees how its
+/// term ended.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TermProgress {
-    /// The place where the shard was opened is in the row.
-    pub(crate) marked: bool,
-    /// Every record below this offset is covered by the stored checkpoint.
+pub(crate) struct StoredProgress {
+    /// The row holds a checkpoint.
+    pub(crate) has_checkpoint: bool,
+    /// The stored checkpoint covers every record below this offset.
     pub(crate) upto: u64,
-    /// Writes that failed, ever.
+    /// Failed writes in this term.
     pub(crate) failures: u32,
-    /// Why the last one failed.
+    /// The error of the last failed write.
     pub(crate) error: Option<StoreError>,
 }
 
 /// How far reading is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+pub(super) enum Reading {
     Running,
-    /// Everything was read that there was, and more is not asked for.
+    /// The tip was reached, and reading stops there.
     AtTip,
-    /// The service has no more records. Some may still wait to be handed out.
+    /// The service has no more records. Some may not be delivered yet.
     AtEnd,
     /// `SHARD_END` is in the row.
     EndStored,
 }
 
-/// The place of opening, which the row must hold before the first record is handed out (R13), and before the shard is
-/// handed over.
+impl Reading {
+    /// Whether records of the shard are still to be read or settled.
+    pub(super) fn is_open(self) -> bool {
+        self != Self::EndStored
+    }
+
+    /// Whether the lease counts towards this instance's maximum: at the tip and after the end nothing more is read.
+    pub(super) fn is_working(self) -> bool {
+        matches!(self, Self::Running | Self::AtEnd)
+    }
+
+    pub(super) fn is_at_tip(self) -> bool {
+        self == Self::AtTip
+    }
+
+    pub(super) fn is_at_end(self) -> bool {
+        matches!(self, Self::AtEnd | Self::EndStored)
+    }
+}
+
+/// A snapshot of a lease term.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TermView {
+    pub(super) epoch: u64,
+    pub(super) deadline: Instant,
+    pub(super) reading: Reading,
+    pub(super) is_leaving: bool,
+    pub(super) is_handed_over: bool,
+}
+
+impl TermView {
+    /// Whether a seek can move the shard: its end is not stored, and this instance keeps the lease.
+    pub(super) fn can_move(&self) -> bool {
+        self.reading.is_open() && !self.is_leaving
+    }
+}
+
+/// The place where the shard was opened. The row must hold it before the first record is delivered (R13), and before the
+/// shard is handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum OpeningMark {
-    /// Nothing was read yet.
+enum OpeningCheckpoint {
+    /// No record was read yet.
     Missing,
     Wanted(Checkpoint),
     Stored,
 }
 
-/// A call that failed, and what it makes of the next one.
+/// When to retry after failed calls.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
     at: Instant,
-    pause: Duration,
-    /// It was to store a checkpoint.
+    /// Failures in a row.
+    failures: u32,
+    /// The last failed call was to store a checkpoint.
     saves: bool,
 }
 
-/// One store call that the keeper is to make.
+/// A store call for the renewer to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreOp {
-    /// Store this checkpoint; it covers every record below the offset.
+    /// Store this checkpoint, which covers every record below the offset.
     Save(Checkpoint, u64),
     Release,
     Renew,
 }
 
 impl StoreOp {
-    /// What the keeper is doing, in words.
+    /// What the renewer does with it, in words.
     pub(crate) fn doing(&self) -> &'static str {
         match self {
             Self::Save(..) => "storing a checkpoint",
@@ -93,57 +137,59 @@ impl StoreOp {
 #[derive(Debug)]
 pub(crate) struct LeaseTerm {
     pub(crate) held: Held,
-    /// Ends the reader and its pages.
+    /// Cancelled to end the reader and its pages.
     pub(crate) stop: CancellationToken,
-    progress: Watched<TermProgress>,
+    progress: Watched<StoredProgress>,
     reading: Reading,
-    /// Once set, the tenure is winding down: nothing is handed out, and at that moment the lease goes.
+    /// Once set, nothing more is delivered, and the lease is released at this time at the latest.
     leave_at: Option<Instant>,
-    /// Another instance asked for the shard.
-    handed_over: bool,
-    /// Records that were read and not handed out.
+    /// Another instance asked for the shard, and gets it.
+    is_handed_over: bool,
+    /// Records that are read and not delivered.
     unread: usize,
-    mark: OpeningMark,
-    /// What the stored checkpoint covers.
+    opening: OpeningCheckpoint,
+    /// The stored checkpoint covers every record below this offset.
     stored: u64,
-    /// Somebody waits until this much is covered.
+    /// A commit waits until every record below this offset is covered.
     wanted: u64,
     saved_at: Instant,
-    /// Past it another instance may hold the shard: the sending time of the last good write plus the time to live (E3).
+    /// From then on another instance may hold the shard: the sending time of the last successful write plus the time to
+    /// live (E3).
     deadline: Instant,
     renew_at: Instant,
     retry: Option<Retry>,
-    busy: bool,
+    /// A call is under way.
+    is_busy: bool,
 }
 
 impl LeaseTerm {
-    /// A lease that was just taken by a call sent at `sent_at`. `marked`: its row holds a checkpoint already.
-    pub(crate) fn new(held: Held, sent_at: Instant, marked: bool, settings: &Settings) -> Self {
+    /// A lease that a call sent at `sent_at` has just taken. `has_checkpoint`: its row holds a checkpoint.
+    pub(crate) fn new(held: Held, sent_at: Instant, has_checkpoint: bool, settings: &Settings) -> Self {
         Self {
             held,
             stop: CancellationToken::new(),
-            progress: Watched::new(TermProgress { marked, ..TermProgress::default() }),
+            progress: Watched::new(StoredProgress { has_checkpoint, ..StoredProgress::default() }),
             reading: Reading::Running,
             leave_at: None,
-            handed_over: false,
+            is_handed_over: false,
             unread: 0,
-            mark: if marked { OpeningMark::Stored } else { OpeningMark::Missing },
+            opening: if has_checkpoint { OpeningCheckpoint::Stored } else { OpeningCheckpoint::Missing },
             stored: 0,
             wanted: 0,
             saved_at: sent_at,
             deadline: sent_at + settings.lease_ttl,
             renew_at: sent_at + settings.renew_interval,
             retry: None,
-            busy: false,
+            is_busy: false,
         }
     }
 
-    /// Whether records may be handed out at this moment.
+    /// Whether records may be delivered now.
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
         now < self.deadline && self.leave_at.is_none()
     }
 
-    pub(crate) fn progress(&self) -> Watched<TermProgress> {
+    pub(crate) fn progress(&self) -> Watched<StoredProgress> {
         self.progress.clone()
     }
 
@@ -155,89 +201,91 @@ impl LeaseTerm {
         self.unread = self.unread.saturating_sub(1);
     }
 
-    /// Comes too late once the tenure is winding down: what was read and not handed out is forgotten by then.
+    /// Notes the end of the shard. Has no effect once the term is leaving, which has discarded the undelivered records.
     pub(crate) fn at_end(&mut self) {
         if self.leave_at.is_none() {
             self.reading = Reading::AtEnd;
         }
     }
 
-    /// Nothing more is read, though there may be more to come.
+    /// Notes that reading stops at the tip.
     pub(crate) fn at_tip(&mut self) {
         if self.leave_at.is_none() {
             self.reading = Reading::AtTip;
         }
     }
 
-    /// Asks for this place to be stored as the one where the shard was opened.
-    pub(crate) fn want_mark(&mut self, place: Checkpoint) {
-        if self.mark == OpeningMark::Missing {
-            self.mark = OpeningMark::Wanted(place);
+    /// Asks for this place to be stored as the place of opening, unless the row holds a checkpoint.
+    pub(crate) fn want_opening(&mut self, place: Checkpoint) {
+        if self.opening == OpeningCheckpoint::Missing {
+            self.opening = OpeningCheckpoint::Wanted(place);
         }
     }
 
-    /// Asks for everything below this offset to be covered soon.
+    /// Asks for a checkpoint at once that covers every record below this offset.
     pub(crate) fn want(&mut self, upto: u64) {
         self.wanted = self.wanted.max(upto);
     }
 
-    /// Winds down: what was read and not handed out is forgotten, and the lease goes at `until` or when nothing is in
-    /// the user's hands.
+    /// Stops delivering and discards the undelivered records. The lease is released at `until`, or earlier once the user
+    /// holds no delivery.
     pub(crate) fn leave(&mut self, until: Instant) {
         self.stop.cancel();
         if self.unread > 0 && self.reading == Reading::AtEnd {
             self.reading = Reading::Running;
         }
         self.unread = 0;
-        if let (OpeningMark::Wanted(_), false) = (&self.mark, self.handed_over) {
-            self.mark = OpeningMark::Missing;
+        if let (OpeningCheckpoint::Wanted(_), false) = (&self.opening, self.is_handed_over) {
+            self.opening = OpeningCheckpoint::Missing;
         }
         self.leave_at = Some(self.leave_at.map_or(until, |at| at.min(until)));
     }
 
-    /// Winds down for another instance, which is to go on exactly here: also where no record was handed out yet, it opens
-    /// where this one did, at `opened`.
+    /// Leaves for another instance, which continues exactly here. Even if no record was delivered yet, it opens the shard
+    /// where this instance did, at `opened`.
     pub(crate) fn hand_over(&mut self, until: Instant, opened: Option<Checkpoint>) {
-        self.handed_over = true;
+        self.is_handed_over = true;
         if let Some(place) = opened {
-            self.want_mark(place);
+            self.want_opening(place);
         }
         self.leave(until);
     }
 
-    /// Begins anew at another place of the shard, under the same lease. What is under way for the generation before may
-    /// still be written, and whoever waits for that is told that it no longer counts.
+    /// Starts over at another place of the shard, under the same lease. A write under way for the previous generation may
+    /// still take effect; its waiters learn that their commit is superseded.
     pub(crate) fn seek(&mut self) {
         self.stop.cancel();
         self.stop = CancellationToken::new();
-        if let OpeningMark::Wanted(_) = self.mark {
-            self.mark = OpeningMark::Missing;
+        if let OpeningCheckpoint::Wanted(_) = self.opening {
+            self.opening = OpeningCheckpoint::Missing;
         }
         self.progress.close();
-        self.progress =
-            Watched::new(TermProgress { marked: self.mark == OpeningMark::Stored, ..TermProgress::default() });
+        self.progress = Watched::new(StoredProgress {
+            has_checkpoint: self.opening == OpeningCheckpoint::Stored,
+            ..StoredProgress::default()
+        });
         self.reading = Reading::Running;
         (self.unread, self.stored, self.wanted) = (0, 0, 0);
     }
 
-    /// The next thing to be done for this lease, if it is due.
+    /// The next store call for this lease, if one is due.
     pub(crate) fn store_op(&self, tracker: &Tracker, now: Instant, settings: &Settings) -> Option<StoreOp> {
-        if self.busy || self.retry.as_ref().is_some_and(|retry| now < retry.at) {
+        if self.is_busy || self.retry.as_ref().is_some_and(|retry| now < retry.at) {
             return None;
         }
-        let leaves = self.leaves(tracker, now);
-        // The lease does not go with a checkpoint that cannot be written. The other way round, a checkpoint renews.
+        let leaves = self.is_due_to_leave(tracker, now);
+        // A checkpoint that cannot be written must not cost the lease. Conversely, a stored checkpoint renews the lease.
         if !leaves && self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
             return Some(StoreOp::Renew);
         }
         if self.reading == Reading::EndStored {
             return Some(StoreOp::Release);
         }
-        // Before the mark, which a hand-over may want meanwhile: the row may hold the end already, if its answer was lost.
+        // Before the opening, which a hand-over may want meanwhile: the row may hold the end, if a response was lost.
         if self.is_drained(tracker) {
             return Some(StoreOp::Save(Checkpoint::ShardEnd, tracker.handed_out()));
         }
-        if let OpeningMark::Wanted(place) = &self.mark {
+        if let OpeningCheckpoint::Wanted(place) = &self.opening {
             return Some(StoreOp::Save(place.clone(), 0));
         }
         let soon = now + GRAIN;
@@ -253,18 +301,18 @@ impl LeaseTerm {
         (soon >= self.renew_at).then_some(StoreOp::Renew)
     }
 
-    /// Whether the keeper has something to do at once, not only at its next round.
+    /// Whether the renewer has to act at once and not only in its next round.
     pub(crate) fn is_urgent(&self, tracker: &Tracker) -> bool {
         self.is_drained(tracker)
-            || self.leave_at.is_some() && tracker.in_hands() == 0
+            || self.leave_at.is_some() && tracker.held() == 0
             || self.wanted > self.stored && tracker.watermark().is_some_and(|mark| mark.upto > self.stored)
-            || matches!(self.mark, OpeningMark::Wanted(_))
+            || matches!(self.opening, OpeningCheckpoint::Wanted(_))
     }
 
-    /// When to look for a duty again, apart from the keeper's rounds, which are too coarse for it: when a failed call may be
-    /// repeated, or else when the next thing is due.
-    pub(crate) fn look_again_at(&self, tracker: &Tracker, checkpoint_interval: Duration) -> Option<Instant> {
-        if self.busy {
+    /// When a store call is due next, more precisely than the renewer's rounds: when a failed call may be retried, or else
+    /// when the next call is due.
+    pub(crate) fn next_op_at(&self, tracker: &Tracker, checkpoint_interval: Duration) -> Option<Instant> {
+        if self.is_busy {
             return None;
         }
         let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
@@ -272,20 +320,20 @@ impl LeaseTerm {
         self.retry.as_ref().map(|retry| retry.at).or_else(|| due().into_iter().flatten().min())
     }
 
-    /// The call was sent; nothing else is until its outcome is known.
+    /// Notes that the call was sent: no other call is due until its result is known.
     pub(crate) fn begun(&mut self) {
-        self.busy = true;
+        self.is_busy = true;
     }
 
-    /// The call, sent at `sent_at`, was applied. What it stored may belong to a generation that is over by now.
+    /// Notes that the call, sent at `sent_at`, was applied. It may belong to a generation that is over by now.
     pub(crate) fn applied(&mut self, store_op: &StoreOp, is_current: bool, sent_at: Instant, settings: &Settings) {
-        self.busy = false;
+        self.is_busy = false;
         self.retry = None;
         self.deadline = sent_at + settings.lease_ttl;
         self.renew_at = sent_at + settings.renew_interval;
         let StoreOp::Save(checkpoint, upto) = store_op else { return };
         self.saved_at = sent_at;
-        self.mark = OpeningMark::Stored;
+        self.opening = OpeningCheckpoint::Stored;
         if is_current {
             self.stored = self.stored.max(*upto);
             if *checkpoint == Checkpoint::ShardEnd {
@@ -293,18 +341,18 @@ impl LeaseTerm {
             }
         }
         self.progress.change(|progress| {
-            progress.marked = true;
+            progress.has_checkpoint = true;
             progress.upto = self.stored;
             progress.error = None;
         });
     }
 
-    /// The call failed, or its outcome is unknown: it is repeated after a pause that grows.
+    /// Notes that the call failed or that its result is unknown: it is retried after a pause that doubles.
     pub(crate) fn failed(&mut self, store_op: &StoreOp, error: &StoreError, now: Instant) {
-        self.busy = false;
-        let pause = self.retry.as_ref().map_or(FIRST_RETRY, |retry| (retry.pause * 2).min(LONGEST_RETRY));
+        self.is_busy = false;
+        let failures = self.retry.as_ref().map_or(0, |retry| retry.failures).saturating_add(1);
         let saves = matches!(store_op, StoreOp::Save(..));
-        self.retry = Some(Retry { at: now + pause, pause, saves });
+        self.retry = Some(Retry { at: now + doubled(FIRST_RETRY, LONGEST_RETRY, failures), failures, saves });
         if saves {
             self.progress.change(|progress| {
                 progress.failures += 1;
@@ -318,43 +366,25 @@ impl LeaseTerm {
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {
-        self.handed_over
+        self.is_handed_over
     }
 
-    /// Whether there is anything left to be read or settled of the shard.
-    pub(crate) fn is_open(&self) -> bool {
-        self.reading != Reading::EndStored
-    }
-
-    /// Whether it takes up room among the leases of this instance: nothing more is read at the tip and after the end.
-    pub(crate) fn is_working(&self) -> bool {
-        matches!(self.reading, Reading::Running | Reading::AtEnd)
-    }
-
-    /// Whether the shard can still be moved to another place: its end is not stored, and the lease is to stay.
-    pub(crate) fn can_move(&self) -> bool {
-        self.is_open() && self.leave_at.is_none()
-    }
-
-    pub(crate) fn is_at_tip(&self) -> bool {
-        self.reading == Reading::AtTip
-    }
-
-    /// Past it another instance may hold the shard.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    pub(crate) fn is_at_end(&self) -> bool {
-        matches!(self.reading, Reading::AtEnd | Reading::EndStored)
+    pub(super) fn view(&self) -> TermView {
+        TermView {
+            epoch: self.held.epoch,
+            deadline: self.deadline,
+            reading: self.reading,
+            is_leaving: self.is_leaving(),
+            is_handed_over: self.is_handed_over,
+        }
     }
 
     fn is_drained(&self, tracker: &Tracker) -> bool {
         self.reading == Reading::AtEnd && self.unread == 0 && tracker.open() == 0
     }
 
-    fn leaves(&self, tracker: &Tracker, now: Instant) -> bool {
-        self.leave_at.is_some_and(|at| tracker.in_hands() == 0 || now >= at)
+    fn is_due_to_leave(&self, tracker: &Tracker, now: Instant) -> bool {
+        self.leave_at.is_some_and(|at| tracker.held() == 0 || now >= at)
     }
 }
 

@@ -1,146 +1,148 @@
-//! The reader's view of the books.
+//! The steps of the reader and its pages.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Opening, Over, Shard, ShardCounts};
 use crate::{
     config::position::Checkpoint,
     error::{KinesisError, service::StoreError},
     kinesis::ListedShard,
-    state::page::Page,
+    state::{
+        page::Page,
+        shard::inner::{GenerationOver, Shard, ShardCounts, ShardOpening},
+    },
     types::id::SequenceNumber,
 };
 
 impl Shard {
-    /// Waits until the shard is below its bounds and its lease is good.
+    /// Waits until the bounds and the lease allow one more delivery.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
-    pub(crate) async fn room(&self, generation: u64) -> Result<(), Over> {
+    /// Cancel safe: it changes nothing.
+    pub(crate) async fn room(&self, generation: u64) -> Result<(), GenerationOver> {
         loop {
-            let told = self.room.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
+            let changed = self.room.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
             if self.try_room(generation, Instant::now())? {
                 return Ok(());
             }
-            told.await;
+            changed.await;
         }
     }
 
-    /// Whether a record may be handed out now.
-    pub(crate) fn try_room(&self, generation: u64, now: Instant) -> Result<bool, Over> {
-        self.write(|state| {
-            let term = state.current(generation).ok_or(Over)?;
+    /// Whether a record may be delivered now.
+    pub(crate) fn try_room(&self, generation: u64, now: Instant) -> Result<bool, GenerationOver> {
+        self.write(|inner| {
+            let term = inner.current(generation).ok_or(GenerationOver)?;
             if term.is_leaving() {
-                return Err(Over);
+                return Err(GenerationOver);
             }
-            Ok(state.has_room(now, self.context.settings.max_in_flight))
+            Ok(inner.has_room(now, self.context.settings.max_in_flight))
         })
     }
 
-    /// Enters a page that was read, before it goes anywhere.
-    pub(crate) fn fetched(&self, generation: u64, records: usize) -> Result<(), Over> {
-        self.write(|state| {
-            state.current(generation).ok_or(Over)?.fetched(records);
+    /// Counts the records of a page as unread, before the page goes to the stream.
+    pub(crate) fn fetched(&self, generation: u64, records: usize) -> Result<(), GenerationOver> {
+        self.write(|inner| {
+            inner.current(generation).ok_or(GenerationOver)?.fetched(records);
             Ok(())
         })
     }
 
-    /// Enters that the service has no more records for this shard, and which its children are.
+    /// Notes that the service has no more records of this shard, and its children.
     pub(crate) fn at_end(&self, generation: u64, children: Vec<ListedShard>) {
-        self.write_and_ring(|state| {
-            if let Some(term) = state.current(generation) {
+        self.write_and_wake(|inner| {
+            if let Some(term) = inner.current(generation) {
                 term.at_end();
-                state.children = children;
+                inner.children = children;
             }
         });
     }
 
-    /// Whether the shard has an end, by its last listing.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.write(|state| state.said.closed)
-    }
-
-    /// Enters that the shard was read up to its tip, and no more of it will be.
+    /// Notes that the shard was read up to its tip and reading stops there.
     pub(crate) fn at_tip(&self, generation: u64) {
-        self.write(|state| {
-            if let Some(term) = state.current(generation) {
+        self.write(|inner| {
+            if let Some(term) = inner.current(generation) {
                 term.at_tip();
             }
         });
-        self.context.rounds.notify_one();
+        self.context.wakeups.pass_now();
     }
 
-    /// Enters whether the service denies that there is such a shard.
-    pub(crate) fn deny(&self, denied: bool) {
-        self.write(|state| state.said.denied = denied);
+    /// Notes whether the service says that the shard does not exist.
+    pub(crate) fn set_not_found(&self, is_not_found: bool) {
+        self.write(|inner| inner.service.is_not_found = is_not_found);
     }
 
-    /// Enters that the reader gave up: what is in flight may be settled for the drain time, then the lease goes.
+    /// Notes that the reader gave up: deliveries in flight may be settled during the drain time, then the lease is
+    /// released.
     pub(crate) fn gave_up(&self, generation: u64) {
         let until = Instant::now() + self.context.settings.drain_timeout;
-        self.write_and_ring(|state| {
-            if let Some(term) = state.current(generation) {
+        self.write_and_wake(|inner| {
+            if let Some(term) = inner.current(generation) {
                 term.leave(until);
-                state.gave_up = true;
-                state.aside = None;
+                inner.gave_up = true;
+                inner.aside = None;
             }
         });
         self.room.notify_waiters();
     }
 
-    /// Makes the place where the shard was opened durable, unless its row holds a place already (R13).
+    /// Waits until the lease row holds a checkpoint: the existing one, or the first record as the place of opening (R13).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the keeper stores it whether or not anyone waits.
-    pub(crate) async fn mark(&self, opening: &Opening, first: &SequenceNumber) -> Result<(), Over> {
-        let progress = self.write_and_ring(|state| {
-            let term = state.current(opening.generation).ok_or(Over)?;
-            term.want_mark(Checkpoint::At(first.clone()));
+    /// Cancel safe: the renewer stores the checkpoint even if this future is dropped.
+    pub(crate) async fn store_opening(
+        &self,
+        opening: &ShardOpening,
+        first: &SequenceNumber,
+    ) -> Result<(), GenerationOver> {
+        let progress = self.write_and_wake(|inner| {
+            let term = inner.current(opening.generation).ok_or(GenerationOver)?;
+            term.want_opening(Checkpoint::At(first.clone()));
             Ok(term.progress())
         })?;
-        progress.wait_for(|progress| progress.marked.then_some(())).await.ok_or(Over)
+        progress.wait_for(|stored| stored.has_checkpoint.then_some(())).await.ok_or(GenerationOver)
     }
 
-    /// Keeps the rest of a page until there is room again.
+    /// Sets the rest of a page aside until it can be delivered.
     pub(crate) fn set_aside(&self, mut page: Page) {
         page.park();
-        self.write(|state| {
-            if state.current(page.generation()).is_some_and(|term| !term.is_leaving()) {
-                state.aside = Some(page);
+        self.write(|inner| {
+            if inner.current(page.generation()).is_some_and(|term| !term.is_leaving()) {
+                inner.aside = Some(page);
             }
         });
     }
 
-    /// Whether the rest of a page waits here.
+    /// Whether the rest of a page is set aside.
     pub(crate) fn has_aside(&self) -> bool {
-        self.write(|state| state.aside.is_some())
+        self.write(|inner| inner.aside.is_some())
     }
 
-    /// Takes it back.
+    /// Takes the page that was set aside.
     pub(crate) fn take_aside(&self) -> Option<Page> {
-        let mut page = self.write(|state| state.aside.take())?;
+        let mut page = self.write(|inner| inner.aside.take())?;
         page.unpark();
         Some(page)
     }
 
-    /// Keeps the counters.
+    /// Changes the counters.
     pub(crate) fn count(&self, step: impl FnOnce(&mut ShardCounts)) {
-        self.write(|state| step(&mut state.counts));
+        self.write(|inner| step(&mut inner.counts));
     }
 
-    /// Puts a failure of the lease store that concerns this shard into the subscription's stream.
+    /// Yields a failure of the lease store that concerns this shard.
     pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
         let (stream, shard) = (Arc::clone(&self.context.stream), Some(self.id.clone()));
         self.report(KinesisError::Store { stream, shard, action, source });
     }
 
-    /// Puts an error about this shard into the subscription's stream.
+    /// Yields an error about this shard.
     pub(crate) fn report(&self, error: KinesisError) {
         self.count(|counts| counts.last_error = Some(error.clone()));
         self.context.events.error(Some(self.id.clone()), error);

@@ -1,4 +1,4 @@
-//! The books as the coordinator and the keeper see them: leases come, are paid for, and go.
+//! The steps of the coordinator, which opens and closes the shard, and of the renewer, which makes its store calls.
 
 use std::{
     mem,
@@ -10,77 +10,80 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use super::{Began, LeaseTerm, Opening, Said, Shard, ShardRecord, StoreOp};
 use crate::{
     config::position::{Checkpoint, Origin},
     error::service::StoreError,
     kinesis::ListedShard,
     lease::{Held, Lease},
     state::{
-        lifecycle::OpenShard,
+        shard::{
+            inner::{FirstOpening, ServiceStatus, Shard, ShardInner, ShardOpening},
+            lease_term::{LeaseTerm, StoreOp},
+        },
         stats::{ShardState, ShardStats},
     },
+    types::close_report::OpenShard,
 };
 
-/// How long a shard may stand at its bound before a warning names its oldest open record.
+/// How long the bound may block a shard before a warning names its oldest unsettled record.
 const FULL_WARNING: Duration = Duration::from_secs(30);
 
-/// A store call that the keeper makes, under the lease to which it belongs.
+/// A store call that the renewer makes, with the lease under which it makes it.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlightOp {
     pub(crate) store_op: StoreOp,
     pub(crate) held: Held,
-    /// To which the duty belongs.
+    /// The generation for which the call was due.
     generation: u64,
 }
 
 impl Shard {
-    /// Opens the books under a lease that was taken by a call sent at `sent_at`.
-    pub(crate) fn begin(&self, lease: &Lease, held: Held, sent_at: Instant) -> Opening {
+    /// Begins a lease term, and with it a generation. The call that took the lease was sent at `sent_at`.
+    pub(crate) fn begin(&self, lease: &Lease, held: Held, sent_at: Instant) -> ShardOpening {
         let epoch = held.epoch;
         let term = LeaseTerm::new(held, sent_at, lease.checkpoint.is_some(), &self.context.settings);
         let stop = term.stop.clone();
-        self.write(|state| {
-            state.term = Some(term);
-            state.gave_up = false;
-            state.full = None;
-            state.counts.checkpoint = lease.checkpoint.clone().map(|checkpoint| (checkpoint, sent_at));
-            Opening { generation: state.tracker.begin(), epoch, stop }
+        self.write(|inner| {
+            inner.term = Some(term);
+            inner.gave_up = false;
+            inner.full = None;
+            inner.counts.checkpoint = lease.checkpoint.clone().map(|checkpoint| (checkpoint, sent_at));
+            ShardOpening { generation: inner.tracker.begin(), epoch, stop }
         })
     }
 
-    /// Closes the books: every delivery that is out is superseded from here on.
+    /// Ends the lease term: every unsettled delivery is superseded from now on.
     pub(crate) fn retire(&self) {
-        self.write(|state| {
-            state.term = None;
-            state.aside = None;
-            state.tracker.begin();
+        self.write(|inner| {
+            inner.term = None;
+            inner.aside = None;
+            inner.tracker.begin();
         });
         self.drop_waiting();
         self.room.notify_waiters();
     }
 
-    /// Stops reading; what is in the user's hands may be settled until then.
+    /// Stops reading. Unsettled deliveries may be settled until then.
     pub(crate) fn leave(&self, until: Instant) {
-        self.write_and_ring(|state| {
-            if let Some(term) = &mut state.term {
+        self.write_and_wake(|inner| {
+            if let Some(term) = &mut inner.term {
                 term.leave(until);
-                state.aside = None;
+                inner.aside = None;
             }
         });
         self.drop_waiting();
         self.room.notify_waiters();
     }
 
-    /// Hands the shard over to the instance that asked for it, if this is still the lease that it saw. What is in the user's
-    /// hands may be settled until then. False if there is nothing to begin.
+    /// Begins to hand the shard over to the instance that asked for it, if the lease still has the epoch that it saw.
+    /// Unsettled deliveries may be settled until then. False if the epoch differs or the shard is leaving already.
     pub(crate) fn hand_over(&self, epoch: u64, until: Instant) -> bool {
-        let begins = self.write_and_ring(|state| {
-            let opened = state.began.as_ref().and_then(|began| began.origin.as_checkpoint());
-            let asked = state.term.as_mut().filter(|term| term.held.epoch == epoch && !term.is_leaving());
+        let begins = self.write_and_wake(|inner| {
+            let opened = inner.first_opening.as_ref().and_then(|first| first.origin.as_checkpoint());
+            let asked = inner.term.as_mut().filter(|term| term.held.epoch == epoch && !term.is_leaving());
             let Some(term) = asked else { return false };
             term.hand_over(until, opened);
-            state.aside = None;
+            inner.aside = None;
             true
         });
         if begins {
@@ -90,117 +93,50 @@ impl Shard {
         begins
     }
 
-    /// Enters whether the shard takes no more records by its listing, and who holds it by its row.
+    /// Notes whether the shard is closed, according to its listing, and which instance holds it, according to its row.
     pub(crate) fn seen(&self, closed: bool, row: Option<&Lease>) {
         let holder = row.and_then(|row| Some((row.owner.clone()?, row.epoch)));
-        self.write(|state| {
-            state.said.closed = closed;
-            state.elsewhere = holder.filter(|(owner, _)| *owner != self.context.owner);
+        self.write(|inner| {
+            inner.service.is_closed = closed;
+            inner.elsewhere = holder.filter(|(owner, _)| *owner != self.context.owner);
         });
     }
 
-    /// Until when the lease of this epoch is held, if nothing renews it. None if it is over.
-    pub(crate) fn held_until(&self, epoch: u64) -> Option<Instant> {
-        self.write(|state| {
-            let term = state.term.as_ref().filter(|term| term.held.epoch == epoch)?;
-            Some(term.deadline())
-        })
-    }
-
-    /// Told when that may have changed.
+    /// Notified when the lease was renewed or is over.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.room.notified()
     }
 
-    /// Whether it counts as this instance's share.
-    pub(crate) fn is_share(&self) -> bool {
-        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_open))
+    /// Notes a listing: after the first one, a shard whose reader gave up and whose lease is released may be taken again.
+    /// Returns whether this listing allowed it.
+    pub(crate) fn clear_gave_up(&self) -> bool {
+        self.write(|inner| inner.term.is_none() && mem::take(&mut inner.gave_up))
     }
 
-    /// Whether it takes up room among the leases of this instance.
-    pub(crate) fn is_working(&self) -> bool {
-        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_working))
+    /// Takes the children that the last page named, if this subscription has stored the end of the shard.
+    pub(crate) fn take_children(&self) -> Vec<ListedShard> {
+        self.write(|inner| if inner.ended_here { mem::take(&mut inner.children) } else { Vec::new() })
     }
 
-    /// Whether the shard is held by this subscription, also while it is on its way out.
-    pub(crate) fn is_held(&self) -> bool {
-        self.write(|state| state.term.is_some())
-    }
-
-    /// Whether its last reader gave up.
-    pub(crate) fn was_given_up(&self) -> bool {
-        self.write(|state| state.gave_up)
-    }
-
-    /// Notes a listing: the first one after the lease of a shard that was given up makes it one like any other again. Tells
-    /// whether it did.
-    pub(crate) fn was_listed(&self) -> bool {
-        self.write(|state| state.term.is_none() && mem::take(&mut state.gave_up))
-    }
-
-    /// Whether this subscription read the shard to its end and stored that.
-    pub(crate) fn ended_here(&self) -> bool {
-        self.write(|state| state.ended_here)
-    }
-
-    /// Whether the shard was opened before in this subscription.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.write(|state| state.began.is_some())
-    }
-
-    /// The children of a shard that this subscription read to its end, as far as its last page told them.
-    pub(crate) fn children(&self) -> Vec<ListedShard> {
-        self.write(|state| if state.ended_here { mem::take(&mut state.children) } else { Vec::new() })
-    }
-
-    /// Whether the shard is held and its last page was read.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_at_end))
-    }
-
-    /// Whether the shard is held and nothing more of it is read.
-    pub(crate) fn is_at_tip(&self) -> bool {
-        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::is_at_tip))
-    }
-
-    /// Whether the service said that there is no such shard.
-    pub(crate) fn is_denied(&self) -> bool {
-        self.write(|state| state.said.denied)
-    }
-
-    /// Starts from nothing: the shard is that of another stream, of the same name.
+    /// Forgets everything: the stream was deleted and created again under the same name.
     pub(crate) fn reset(&self) {
         self.retire();
-        self.write(|state| {
-            (state.began, state.children) = (None, Vec::new());
-            (state.ended_here, state.gave_up, state.said) = (false, false, Said::default());
+        self.write(|inner| {
+            (inner.first_opening, inner.children) = (None, Vec::new());
+            (inner.ended_here, inner.gave_up, inner.service) = (false, false, ServiceStatus::default());
         });
     }
 
-    /// Whether the shard is being read under a lease that is to stay.
-    pub(crate) fn can_move(&self) -> bool {
-        self.write(|state| state.term.as_ref().is_some_and(LeaseTerm::can_move))
-    }
-
-    /// Whether this instance reads or has read the shard, and it is not another one's by now.
-    pub(crate) fn is_own(&self) -> bool {
-        self.write(|state| match &state.term {
-            Some(term) => !term.is_handed_over(),
-            None => state.elsewhere.is_none(),
-        })
-    }
-
-    /// Begins a new generation at another place, under the same lease. None if the shard can no longer be moved.
-    pub(crate) fn seek(&self, origin: &Origin) -> Option<Opening> {
-        let opening = self.write(|state| {
-            let term = state.term.as_mut().filter(|term| term.can_move())?;
+    /// Begins a new generation at another place, under the same lease. None if the shard can no longer move.
+    pub(crate) fn seek(&self, origin: &Origin) -> Option<ShardOpening> {
+        let opening = self.write(|inner| {
+            let term = inner.term.as_mut().filter(|term| term.view().can_move())?;
             term.seek();
             let (epoch, stop) = (term.held.epoch, term.stop.clone());
-            let over = state.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
-            state.began = Some(Began { origin: origin.clone(), over, moved: false });
-            (state.aside, state.full, state.ended_here) = (None, None, false);
-            state.children.clear();
-            Some(Opening { generation: state.tracker.begin(), epoch, stop })
+            inner.first_opening = Some(inner.opened_at(origin.clone()));
+            (inner.aside, inner.full, inner.ended_here) = (None, None, false);
+            inner.children.clear();
+            Some(ShardOpening { generation: inner.tracker.begin(), epoch, stop })
         });
         if opening.is_some() {
             self.drop_waiting();
@@ -209,71 +145,72 @@ impl Shard {
         opening
     }
 
-    /// Begins a new generation that nothing is read in: the shard is let go, and opened anew later, as if for the first
-    /// time. One that is on its way to another instance stays on it.
+    /// Begins a new generation that reads nothing: the lease is released, and the shard is opened later as if for the first
+    /// time. A hand-over under way continues.
     pub(crate) fn forget(&self) {
-        self.write_and_ring(|state| {
-            if let Some(term) = &mut state.term {
+        self.write_and_wake(|inner| {
+            if let Some(term) = &mut inner.term {
                 if term.is_handed_over() {
                     return;
                 }
                 term.seek();
                 term.leave(Instant::now());
             }
-            state.tracker.begin();
-            (state.began, state.aside) = (None, None);
-            (state.ended_here, state.gave_up) = (false, false);
-            state.children.clear();
+            inner.tracker.begin();
+            (inner.first_opening, inner.aside) = (None, None);
+            (inner.ended_here, inner.gave_up) = (false, false);
+            inner.children.clear();
         });
         self.drop_waiting();
         self.room.notify_waiters();
     }
 
-    /// Remembers where the shard was opened, if it is the first time.
-    pub(crate) fn begins_at(&self, origin: Origin) {
-        self.write(|state| {
-            let over = state.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
-            state.began.get_or_insert(Began { origin, over, moved: false });
+    /// Remembers where the shard was opened, if it is opened for the first time.
+    pub(crate) fn set_first_opening(&self, origin: Origin) {
+        self.write(|inner| {
+            if inner.first_opening.is_none() {
+                inner.first_opening = Some(inner.opened_at(origin));
+            }
         });
     }
 
-    /// Where the shard was opened first, if its row, which holds this checkpoint, knows of nothing that came of it.
-    pub(crate) fn begins_again_at(&self, checkpoint: Option<&Checkpoint>) -> Option<Origin> {
-        self.write(|state| {
-            let began = state.began.as_ref()?;
-            let untouched = checkpoint.is_none() || !began.moved && began.over.as_ref() == checkpoint;
-            untouched.then(|| began.origin.clone())
+    /// Where the shard was opened first, if this checkpoint of its row shows no progress since.
+    pub(crate) fn reopens_at(&self, checkpoint: Option<&Checkpoint>) -> Option<Origin> {
+        self.write(|inner| {
+            let first = inner.first_opening.as_ref()?;
+            let is_unchanged = || !first.has_progress && first.checkpoint_before.as_ref() == checkpoint;
+            (checkpoint.is_none() || is_unchanged()).then(|| first.origin.clone())
         })
     }
 
-    /// What is to be done now, entered as begun.
-    pub(crate) fn op(&self, now: Instant) -> Option<InFlightOp> {
-        self.write(|state| {
-            let term = state.term.as_mut()?;
-            let store_op = term.store_op(&state.tracker, now, &self.context.settings)?;
+    /// The store call that is due now, noted as sent.
+    pub(crate) fn next_op(&self, now: Instant) -> Option<InFlightOp> {
+        self.write(|inner| {
+            let term = inner.term.as_mut()?;
+            let store_op = term.store_op(&inner.tracker, now, &self.context.settings)?;
             term.begun();
-            Some(InFlightOp { store_op, held: term.held.clone(), generation: state.tracker.generation() })
+            Some(InFlightOp { store_op, held: term.held.clone(), generation: inner.tracker.generation() })
         })
     }
 
-    /// When this shard must be looked at again, apart from the keeper's rounds.
-    pub(crate) fn look_again_at(&self) -> Option<Instant> {
+    /// When a store call of this shard is due next, apart from the renewer's rounds.
+    pub(crate) fn next_op_at(&self) -> Option<Instant> {
         let interval = self.context.settings.checkpoint_interval;
-        self.write(|state| state.term.as_ref()?.look_again_at(&state.tracker, interval))
+        self.write(|inner| inner.term.as_ref()?.next_op_at(&inner.tracker, interval))
     }
 
-    /// Enters that an errand was applied. False if its lease is over.
+    /// Notes that a store call was applied. False if its lease term is over.
     pub(crate) fn applied(&self, op: &InFlightOp, sent_at: Instant) -> bool {
-        let current = self.write_and_ring(|state| {
-            let Some(term) = state.term.as_mut().filter(|term| term.held == op.held) else { return false };
-            let is_current = op.generation == state.tracker.generation();
+        let current = self.write_and_wake(|inner| {
+            let Some(term) = inner.term.as_mut().filter(|term| term.held == op.held) else { return false };
+            let is_current = op.generation == inner.tracker.generation();
             term.applied(&op.store_op, is_current, sent_at, &self.context.settings);
-            state.ended_here |= is_current && op.store_op.ends_shard();
+            inner.ended_here |= is_current && op.store_op.ends_shard();
             if let StoreOp::Save(checkpoint, _) = &op.store_op {
-                state.counts.checkpoint = Some((checkpoint.clone(), sent_at));
-                match &mut state.began {
-                    Some(began) if is_current => began.moved = true,
-                    Some(began) => began.over = Some(checkpoint.clone()),
+                inner.counts.checkpoint = Some((checkpoint.clone(), sent_at));
+                match &mut inner.first_opening {
+                    Some(first) if is_current => first.has_progress = true,
+                    Some(first) => first.checkpoint_before = Some(checkpoint.clone()),
                     None => {}
                 }
             }
@@ -283,47 +220,47 @@ impl Shard {
         current
     }
 
-    /// Enters that an errand failed or that its outcome is unknown. False if its lease is over.
+    /// Notes that a store call failed or that its result is unknown. False if its lease term is over.
     pub(crate) fn failed(&self, op: &InFlightOp, error: &StoreError, now: Instant) -> bool {
-        self.write(|state| {
-            let Some(term) = state.term.as_mut().filter(|term| term.held == op.held) else { return false };
+        self.write(|inner| {
+            let Some(term) = inner.term.as_mut().filter(|term| term.held == op.held) else { return false };
             term.failed(&op.store_op, error, now);
             true
         })
     }
 
-    /// Whether this is still the lease under which the shard is held.
+    /// Whether the shard is still held under this lease.
     pub(crate) fn holds(&self, held: &Held) -> bool {
-        self.write(|state| state.term.as_ref().is_some_and(|term| term.held == *held))
+        self.write(|inner| inner.term.as_ref().is_some_and(|term| term.held == *held))
     }
 
-    /// What is unsettled.
+    /// Its unsettled deliveries. None if all are settled.
     pub(crate) fn open_deliveries(&self) -> Option<OpenShard> {
-        self.write(|state| {
-            let (oldest, _) = state.tracker.oldest()?;
-            Some(OpenShard { shard: self.id.clone(), deliveries: state.tracker.open(), oldest: oldest.clone() })
+        self.write(|inner| {
+            let (oldest, _) = inner.tracker.oldest()?;
+            Some(OpenShard { shard: self.id.clone(), deliveries: inner.tracker.open(), oldest: oldest.clone() })
         })
     }
 
-    /// Names the oldest open record of a shard that has stood at its bound for long (A5).
+    /// Warns of a shard that its bound has blocked for long, and names its oldest unsettled record (A5).
     pub(crate) fn warn_if_full(&self, now: Instant) {
-        let warning = self.write(|state| {
-            if state.tracker.has_room(self.context.settings.max_in_flight) {
-                state.full = None;
+        let warning = self.write(|inner| {
+            if inner.tracker.has_room(self.context.settings.max_in_flight) {
+                inner.full = None;
                 return None;
             }
-            let (since, said) = state.full.get_or_insert((now, false));
-            if *said || now < *since + FULL_WARNING {
+            let (since, is_logged) = inner.full.get_or_insert((now, false));
+            if *is_logged || now < *since + FULL_WARNING {
                 return None;
             }
-            *said = true;
-            let (oldest, since) = state.tracker.oldest()?;
-            Some((oldest.clone(), now - since, state.tracker.open()))
+            *is_logged = true;
+            let (oldest, since) = inner.tracker.oldest()?;
+            Some((oldest.clone(), now - since, inner.tracker.open()))
         });
         if let Some((oldest, age, open)) = warning {
             tracing::warn!(
                 stream = %self.context.stream, shard = %self.id, sequence_number = %oldest, ?age, open,
-                "the shard stands still: its bound of unsettled deliveries is reached, and this one has been open longest"
+                "the shard stands still: it has reached its bound of unsettled deliveries, and this one is the oldest"
             );
         }
     }
@@ -331,32 +268,38 @@ impl Shard {
     /// A snapshot for [`SubscriptionStats`](crate::SubscriptionStats).
     pub(crate) fn stats(&self) -> ShardStats {
         let now = Instant::now();
-        self.write(|state| ShardStats {
+        self.write(|inner| ShardStats {
             shard: self.id.clone(),
-            state: state.describe(),
-            owner: state.holder().map(|(owner, _)| Arc::clone(owner)),
-            epoch: state.holder().map(|(_, epoch)| epoch),
-            behind: state.counts.behind,
+            state: inner.state(),
+            owner: inner.holder().map(|(owner, _)| Arc::clone(owner)),
+            epoch: inner.holder().map(|(_, epoch)| epoch),
+            behind: inner.counts.behind,
             bytes_held: self.bytes_held.load(Ordering::Relaxed),
-            in_flight: state.tracker.open(),
-            oldest: state.tracker.oldest().map(|(number, since)| (number.clone(), now - since)),
-            checkpoint: state.counts.checkpoint.as_ref().map(|(at, since)| (at.clone(), now - *since)),
-            reads: state.counts.reads,
-            throttles: state.counts.throttles,
-            redeliveries: state.counts.redeliveries,
-            spent: state.counts.spent,
-            dead_letters: state.counts.dead_letters,
-            last_error: state.counts.last_error.clone(),
+            in_flight: inner.tracker.open(),
+            oldest: inner.tracker.oldest().map(|(number, since)| (number.clone(), now - since)),
+            checkpoint: inner.counts.checkpoint.as_ref().map(|(at, since)| (at.clone(), now - *since)),
+            reads: inner.counts.reads,
+            throttles: inner.counts.throttles,
+            redeliveries: inner.counts.redeliveries,
+            spent: inner.counts.spent,
+            dead_letters: inner.counts.dead_letters,
+            last_error: inner.counts.last_error.clone(),
         })
     }
 }
 
-impl ShardRecord {
-    fn describe(&self) -> ShardState {
-        match &self.term {
-            Some(term) if term.is_leaving() => ShardState::Draining,
-            Some(term) if term.is_at_end() => ShardState::Ending,
-            Some(term) if term.is_at_tip() => ShardState::AtTip,
+impl ShardInner {
+    /// A first opening at this place.
+    fn opened_at(&self, origin: Origin) -> FirstOpening {
+        let checkpoint_before = self.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
+        FirstOpening { origin, checkpoint_before, has_progress: false }
+    }
+
+    fn state(&self) -> ShardState {
+        match self.term.as_ref().map(LeaseTerm::view) {
+            Some(term) if term.is_leaving => ShardState::Draining,
+            Some(term) if term.reading.is_at_end() => ShardState::Ending,
+            Some(term) if term.reading.is_at_tip() => ShardState::AtTip,
             Some(_) => ShardState::Reading,
             None if matches!(self.counts.checkpoint, Some((Checkpoint::ShardEnd, _))) => ShardState::Ended,
             None if self.elsewhere.is_some() => ShardState::Elsewhere,
@@ -364,7 +307,7 @@ impl ShardRecord {
         }
     }
 
-    /// Who holds the shard and under which epoch, as far as is known here.
+    /// The holder of the shard and its epoch, as far as this instance knows.
     fn holder(&self) -> Option<(&Arc<str>, u64)> {
         match &self.term {
             Some(term) => Some((&term.held.owner, term.held.epoch)),
