@@ -6,9 +6,9 @@
 //!   faults and with a log of its calls,
 //! - [`intake`]: a service that takes records, as a test has it,
 //! - [`harness`]: instances, and short words for what tests do with them,
-//! - [`storm`] and [`fleet`]: instances in every kind of trouble, one run for each seed. In a storm they
-//!   share a clock, in a fleet each has a time of its own and the table is at the end of a [`network`]. Both have a [`worker`]
-//!   for each instance, a [`churn`] and other [`nemesis`], and a [`oracle`] that sees all and says what has to hold,
+//! - [`storm`] and [`fleet`]: instances in every kind of trouble, one run for each seed. In a storm they share a clock,
+//!   in a fleet each has a time of its own and the table is at the end of a [`network`]. Both have a [`worker`] for
+//!   each instance, a [`churn`] and other [`nemesis`], and a [`oracle`] that sees all and says what has to hold,
 //! - the rest: one file for each area of promises.
 //!
 //! It is part of the crate, in tests only, because it stands in for private traits.

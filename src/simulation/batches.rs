@@ -1,4 +1,4 @@
-//! Records in batches: when they go out, what is in them, and what settling them comes to (R7, A1, A2, A5).
+//! Records in batches: when a batch is yielded, what it holds, and how settling it works (R7, A1, A2, A5).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,12 +28,12 @@ async fn item(batches: &mut Batches) -> Option<Result<Batch, KinesisError>> {
     timeout(LONG, batches.next()).await.expect("an item comes within an hour")
 }
 
-/// The next item, which is a batch.
+/// The next item, which must be a batch.
 async fn next(batches: &mut Batches) -> Batch {
     item(batches).await.expect("the stream goes on").unwrap()
 }
 
-/// The next batch, by the names of its records, and when it came.
+/// The names of the next batch's records, and the time at which it was yielded.
 async fn told(ground: &Ground, batches: &mut Batches) -> (Vec<String>, u128) {
     let batch = next(batches).await;
     let told = said(&batch);
@@ -51,7 +51,7 @@ async fn batches(me: &Instance, stream: KinesisStream, size: usize) -> Batches {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_never_larger_than_asked_for_also_where_more_was_read_before() {
+async fn a_batch_is_never_larger_than_its_size_even_if_more_records_were_read() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 10);
     let me = ground.instance("me");
@@ -66,7 +66,7 @@ async fn a_batch_is_never_larger_than_asked_for_also_where_more_was_read_before(
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn reads_ask_for_the_size_of_a_batch_from_the_next_one_on() {
+async fn the_next_read_asks_for_the_batch_size() {
     for (size, limit) in [(1, 1), (4, 4), (5_000, 5_000), (1_000, 1_000)] {
         let ground = Ground::new(&["a", "b"]);
         let me = ground.instance("me");
@@ -79,7 +79,7 @@ async fn reads_ask_for_the_size_of_a_batch_from_the_next_one_on() {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_records_are_the_most_that_a_read_asks_for() {
+async fn a_read_asks_for_at_most_ten_thousand_records() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 10_001);
     let me = ground.instance("me");
@@ -90,7 +90,7 @@ async fn ten_thousand_records_are_the_most_that_a_read_asks_for() {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn the_limit_of_reads_stays_that_of_the_descriptor_if_that_is_asked_for() {
+async fn keep_read_limit_keeps_the_limit_of_the_descriptor() {
     for (stream, limit) in [(latest(), 1_000), (latest().read_limit(7), 7)] {
         let ground = Ground::new(&["a"]);
         let me = ground.instance("me");
@@ -105,7 +105,7 @@ async fn the_limit_of_reads_stays_that_of_the_descriptor_if_that_is_asked_for() 
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn a_batch_goes_out_when_it_is_full_or_so_long_after_its_first_record() {
+async fn a_batch_is_yielded_when_it_is_full_or_max_wait_after_its_first_record() {
     // The records are read after 30, 45, 60, 75 and 90 ms.
     let table = [
         (millis(50), vec![(range("a", 0..3), 60), (range("a", 3..5), 125)]),
@@ -130,7 +130,7 @@ async fn a_batch_goes_out_when_it_is_full_or_so_long_after_its_first_record() {
     }
 }
 
-/// Five records, one in 15 ms, each a little before it is read.
+/// Puts five records, one every 15 ms, each shortly before it is read.
 async fn trickle(kinesis: Arc<Kinesis>) {
     sleep(millis(25)).await;
     for _ in 0..5 {
@@ -141,7 +141,7 @@ async fn trickle(kinesis: Arc<Kinesis>) {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn a_batch_takes_records_of_all_shards_and_keeps_the_order_of_each() {
+async fn a_batch_holds_records_of_all_shards_in_the_order_of_each_shard() {
     let ground = Ground::new(&["a", "b", "c"]);
     for shard in ["a", "b", "c"] {
         ground.kinesis.put(shard, 5);
@@ -155,7 +155,7 @@ async fn a_batch_takes_records_of_all_shards_and_keeps_the_order_of_each() {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn a_next_that_is_dropped_and_called_again_loses_nothing_and_waits_no_longer() {
+async fn a_dropped_next_loses_no_record_and_does_not_extend_the_wait() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     let stream = latest().poll_interval(millis(10)).reads_per_second(1_000);
@@ -174,7 +174,7 @@ async fn a_next_that_is_dropped_and_called_again_loses_nothing_and_waits_no_long
 
 // X1
 #[tokio::test(start_paused = true)]
-async fn an_error_goes_out_at_once_and_the_batch_that_is_being_filled_goes_on() {
+async fn an_error_is_yielded_at_once_and_the_open_batch_keeps_filling() {
     let ground = Ground::new(&["a", "b"]);
     let me = ground.instance("me");
     let late = Fault::FailAfter(millis(20), FailureKind::Other);
@@ -189,7 +189,7 @@ async fn an_error_goes_out_at_once_and_the_batch_that_is_being_filled_goes_on() 
 
 // X2
 #[tokio::test(start_paused = true)]
-async fn tolerant_batches_leave_out_errors_that_are_being_dealt_with() {
+async fn tolerant_batches_skip_transient_errors() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetRecords).after(1), FailureKind::Other);
@@ -201,7 +201,7 @@ async fn tolerant_batches_leave_out_errors_that_are_being_dealt_with() {
 
 // X1
 #[tokio::test(start_paused = true)]
-async fn the_batch_that_is_being_filled_comes_before_a_fatal_error_and_the_end() {
+async fn the_open_batch_is_yielded_before_a_fatal_error_and_the_end() {
     let ground = Ground::new(&["a", "b"]);
     let me = ground.instance("me");
     let mut batches = me.subscribe(latest()).await.batches_by_shard(9).unwrap().max_wait(LONG);
@@ -229,7 +229,7 @@ async fn the_batch_that_is_being_filled_comes_before_a_fatal_error_and_the_end()
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn closing_flushes_the_batch_that_is_being_filled_at_once_and_waits_for_it() {
+async fn closing_yields_the_open_batch_at_once_and_waits_for_it() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -248,7 +248,7 @@ async fn closing_flushes_the_batch_that_is_being_filled_at_once_and_waits_for_it
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn by_shard_each_batch_holds_one_shard_in_its_order_and_has_a_time_of_its_own() {
+async fn by_shard_each_batch_holds_one_shard_in_order_and_has_a_separate_deadline() {
     let ground = Ground::new(&["a", "b"]);
     let me = ground.instance("me");
     me.wire.script.plan(Rule::on(Op::GetRecords).of("b").after(1), Fault::Delay(millis(30)));
@@ -266,7 +266,7 @@ async fn by_shard_each_batch_holds_one_shard_in_its_order_and_has_a_time_of_its_
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn by_shard_what_is_due_is_not_kept_waiting_by_a_shard_that_is_always_ready() {
+async fn by_shard_a_shard_that_is_always_ready_does_not_delay_a_due_batch() {
     let ground = Ground::new(&["a", "b"]);
     let me = ground.instance("me");
     let subscription = me.subscribe(latest()).await;
@@ -286,7 +286,7 @@ async fn by_shard_what_is_due_is_not_kept_waiting_by_a_shard_that_is_always_read
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn by_shard_records_of_two_leases_are_not_mixed_and_come_in_their_order() {
+async fn by_shard_a_batch_never_mixes_two_leases_and_the_older_one_is_yielded_first() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -307,7 +307,7 @@ async fn by_shard_records_of_two_leases_are_not_mixed_and_come_in_their_order() 
 
 // R7, A1
 #[tokio::test(start_paused = true)]
-async fn whatever_comes_when_every_record_is_in_one_batch_in_the_order_of_its_shard() {
+async fn random_arrivals_put_every_record_into_one_batch_in_shard_order() {
     for seed in 0..60 {
         let mut rng = Rng(seed);
         let shards = &["a", "b", "c", "d"][..=rng.index(4)];
@@ -342,7 +342,7 @@ async fn whatever_comes_when_every_record_is_in_one_batch_in_the_order_of_its_sh
 
 // A1, A4
 #[tokio::test(start_paused = true)]
-async fn a_batch_is_committed_with_one_write_for_each_of_its_shards() {
+async fn committing_a_batch_writes_once_per_shard() {
     let ground = Ground::new(&["a", "b"]);
     let me = ground.instance("me");
     let stream = latest().poll_interval(millis(1)).reads_per_second(1_000);
@@ -381,7 +381,7 @@ async fn an_acknowledged_batch_is_stored_with_the_next_checkpoint() {
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn a_batch_behind_one_that_is_open_is_deferred_and_covered_with_it() {
+async fn a_batch_behind_an_open_one_is_deferred_and_covered_together_with_it() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 10);
     let me = ground.instance("me");
@@ -394,7 +394,7 @@ async fn a_batch_behind_one_that_is_open_is_deferred_and_covered_with_it() {
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_is_cancelled_settles_the_batch_and_one_that_was_never_polled_drops_it() {
+async fn a_cancelled_commit_settles_the_batch_and_an_unpolled_one_drops_it() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 4);
     let me = ground.instance("me");
@@ -409,7 +409,7 @@ async fn a_commit_that_is_cancelled_settles_the_batch_and_one_that_was_never_pol
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn a_commit_fails_where_the_store_does_and_the_batch_stays_settled() {
+async fn a_commit_fails_if_the_store_fails_and_the_batch_stays_settled() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -423,7 +423,7 @@ async fn a_commit_fails_where_the_store_does_and_the_batch_stays_settled() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn a_dropped_batch_comes_again_as_a_whole_and_in_order() {
+async fn a_dropped_batch_is_redelivered_whole_and_in_order() {
     let logged = Logged::new();
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
@@ -439,7 +439,7 @@ async fn a_dropped_batch_comes_again_as_a_whole_and_in_order() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn records_that_come_again_are_batched_with_those_that_come_then() {
+async fn redelivered_records_are_batched_with_new_ones() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -455,7 +455,7 @@ async fn records_that_come_again_are_batched_with_those_that_come_then() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn with_ack_on_drop_a_dropped_batch_is_acknowledged_and_what_nobody_saw_is_not() {
+async fn ack_on_drop_acknowledges_a_dropped_batch_but_no_unyielded_record() {
     for closes in [false, true] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 5);
@@ -476,7 +476,7 @@ async fn with_ack_on_drop_a_dropped_batch_is_acknowledged_and_what_nobody_saw_is
 
 // A1, A3
 #[tokio::test(start_paused = true)]
-async fn committing_the_first_few_moves_the_checkpoint_over_them_and_the_rest_comes_again() {
+async fn commit_first_moves_the_checkpoint_over_the_first_and_redelivers_the_rest() {
     for (n, checkpoint, rest) in
         [(0, "at a0", 0..5), (3, "after a2", 3..5), (5, "after a4", 5..5), (99, "after a4", 5..5)]
     {
@@ -500,7 +500,7 @@ async fn committing_the_first_few_moves_the_checkpoint_over_them_and_the_rest_co
 
 // A1, A3
 #[tokio::test(start_paused = true)]
-async fn committing_all_but_the_failed_moves_the_checkpoint_up_to_the_first_of_those() {
+async fn commit_except_moves_the_checkpoint_up_to_the_first_failed_record() {
     let table = [
         (vec![], Commit::Stored, "after a4"),
         (vec![2], Commit::Deferred, "after a1"),
@@ -549,7 +549,7 @@ async fn a_batch_is_superseded_once_its_lease_is_lost() {
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn deliveries_leave_a_batch_and_come_into_one_with_their_duty() {
+async fn deliveries_stay_unsettled_when_they_move_out_of_or_into_a_batch() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 6);
     let me = ground.instance("me");
@@ -571,7 +571,7 @@ async fn deliveries_leave_a_batch_and_come_into_one_with_their_duty() {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn a_size_out_of_its_limits_is_refused_with_both_values_and_the_subscription_ends() {
+async fn a_batch_size_outside_the_limits_fails_with_both_values_and_ends_the_subscription() {
     let table = [
         (0, 10_000, "invalid batch size: 1 to 10000; given: 0"),
         (10_001, 100_000, "invalid batch size: 1 to 10000; given: 10001"),
@@ -603,7 +603,7 @@ async fn a_size_out_of_its_limits_is_refused_with_both_values_and_the_subscripti
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_that_holds_batches_up_to_the_bound_goes_on_as_soon_as_one_is_settled() {
+async fn a_pipeline_at_the_bound_continues_once_one_batch_is_settled() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 12);
     let me = ground.instance("me");
@@ -615,8 +615,8 @@ async fn a_pipeline_that_holds_batches_up_to_the_bound_goes_on_as_soon_as_one_is
     assert_eq!(said(&second), range("a", 4..8));
 }
 
-/// Puts so many records a second into a shard for 70 seconds, while batches of two are taken with a pause after each.
-/// What was logged about reads that are too small.
+/// Puts `rate` records a second into a shard for 70 seconds, while the test takes batches of two and pauses after each.
+/// Returns the warnings about reads that are too small.
 async fn small(per_second: u64, pause: Duration, prepare: fn(Subscription) -> Batches) -> Vec<String> {
     let logged = Logged::new();
     let ground = Ground::new(&["a"]);
@@ -640,7 +640,7 @@ async fn small(per_second: u64, pause: Duration, prepare: fn(Subscription) -> Ba
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_falls_behind_because_batches_are_small_is_told_once() {
+async fn a_shard_that_lags_because_of_small_batches_warns_once() {
     let said = small(15, millis(0), |subscription| subscription.batches(2).unwrap()).await;
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(["stream=s", "shard=a", "read_limit=2", "keep_read_limit"].iter().all(|word| said[0].contains(word)));
@@ -648,7 +648,7 @@ async fn a_shard_that_falls_behind_because_batches_are_small_is_told_once() {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn small_batches_that_keep_up_or_read_ahead_or_wait_for_the_user_warn_of_nothing() {
+async fn small_batches_without_lag_log_no_warning() {
     let nothing = Vec::<String>::new();
     assert_eq!(small(9, millis(0), |subscription| subscription.batches(2).unwrap()).await, nothing);
     assert_eq!(small(15, millis(0), |subscription| subscription.batches(2).unwrap().keep_read_limit()).await, nothing);

@@ -1,4 +1,4 @@
-//! A slow user slows reading down; it costs neither memory nor other shards (A5).
+//! A slow consumer slows reading down. It costs neither memory nor other shards (A5).
 
 use tokio::time::sleep;
 
@@ -14,9 +14,9 @@ use crate::{
 
 const MIB: usize = 1 << 20;
 
-// A5, D19
+// A5
 #[tokio::test(start_paused = true)]
-async fn a_shard_at_its_bound_stops_alone_and_goes_on_when_something_is_settled() {
+async fn a_shard_at_its_bound_pauses_alone_and_continues_after_a_settlement() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 12);
     ground.kinesis.put("b", 30);
@@ -39,7 +39,7 @@ async fn a_shard_at_its_bound_stops_alone_and_goes_on_when_something_is_settled(
     assert_eq!(names(&take(&mut subscription, 5).await).len(), 5);
 }
 
-// A5, D19
+// A5
 #[tokio::test(start_paused = true)]
 async fn after_half_a_minute_at_the_bound_a_warning_names_the_oldest_open_record_once() {
     let logged = Logged::new();
@@ -61,7 +61,7 @@ async fn after_half_a_minute_at_the_bound_a_warning_names_the_oldest_open_record
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_moves_along_its_bound_does_not_stand_still() {
+async fn a_shard_that_makes_progress_at_its_bound_logs_no_warning() {
     let logged = Logged::new();
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 300);
@@ -77,7 +77,7 @@ async fn a_shard_that_moves_along_its_bound_does_not_stand_still() {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn redeliveries_pass_the_bound() {
+async fn the_bound_does_not_block_redeliveries() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 9);
     let mut subscription = ground.instance("me").subscribe(horizon().max_in_flight(3)).await;
@@ -92,7 +92,7 @@ async fn redeliveries_pass_the_bound() {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn one_record_at_a_time_is_a_bound_too() {
+async fn max_in_flight_may_be_one() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 20);
     ground.kinesis.split("a", ["b", "c"]);
@@ -113,7 +113,7 @@ fn held(stats: &SubscriptionStats) -> usize {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn many_shards_hold_no_more_bytes_than_allowed_while_the_user_stands_still() {
+async fn many_shards_hold_at_most_max_buffered_bytes_while_the_consumer_stands_still() {
     let shards = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
     let ground = Ground::new(&shards);
     for shard in shards {
@@ -140,7 +140,7 @@ async fn many_shards_hold_no_more_bytes_than_allowed_while_the_user_stands_still
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn pages_that_cannot_be_handed_out_do_not_keep_other_shards_from_being_read() {
+async fn undeliverable_pages_do_not_stop_reads_of_other_shards() {
     for limit in [1, 4] {
         let ground = Ground::new(&["a", "b", "c"]);
         for shard in ["a", "b"] {

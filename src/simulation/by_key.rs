@@ -22,13 +22,13 @@ use crate::{
     util::mutex::lock,
 };
 
-/// What happened, and when.
+/// The events of a test, each with its time.
 #[derive(Clone, Debug, Default)]
 struct Story(Arc<Mutex<Vec<String>>>);
 
 impl Story {
     fn note(&self, ground: &Ground, what: &str) {
-        // The first reads take some milliseconds of their own.
+        // The first reads take some milliseconds.
         lock(&self.0).push(format!("{what} at {}", ground.millis() / 100 * 100));
     }
 
@@ -37,7 +37,7 @@ impl Story {
     }
 }
 
-/// Works for a second on a record and acknowledges it.
+/// Works on a record for a second, then acknowledges it.
 async fn second(delivery: Delivery, ground: &Ground, story: &Story) -> Result<String, KinesisError> {
     let what = format!("{}#{}", name(&delivery), delivery.attempt());
     story.note(ground, &what);
@@ -46,7 +46,7 @@ async fn second(delivery: Delivery, ground: &Ground, story: &Story) -> Result<St
     Ok(what)
 }
 
-/// Results that come within this time; no errors do.
+/// All results within this time. Fails on an error.
 async fn results<R>(of: &mut (impl Stream<Item = Result<R, KinesisError>> + Unpin), time: Duration) -> Vec<R> {
     let mut results = Vec::new();
     let all = async {
@@ -63,7 +63,7 @@ async fn on(ground: &Ground) -> Subscription {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_of_one_key_are_worked_on_one_after_the_other_and_those_of_others_at_once() {
+async fn records_of_one_key_run_one_by_one_and_different_keys_run_concurrently() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxyzxy");
     let mut work = on(&ground).await.buffer_by_key(10, |delivery| second(delivery, &ground, &story));
@@ -74,7 +74,7 @@ async fn records_of_one_key_are_worked_on_one_after_the_other_and_those_of_other
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_n_futures_run_at_once_and_none_is_taken_for_one() {
+async fn at_most_n_futures_run_at_once_and_zero_counts_as_one() {
     for (n, expected) in [(2, [0, 0, 1, 1, 2]), (0, [0, 1, 2, 3, 4])] {
         let (ground, story) = (Ground::new(&["a"]), Story::default());
         ground.kinesis.put_keys("a", "vwxyz");
@@ -86,7 +86,7 @@ async fn at_most_n_futures_run_at_once_and_none_is_taken_for_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_without_a_key_wait_for_none() {
+async fn records_without_a_key_wait_for_no_other_record() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "..x..x");
     let mut work = on(&ground).await.buffer_by_key(10, |delivery| second(delivery, &ground, &story));
@@ -95,7 +95,7 @@ async fn records_without_a_key_wait_for_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_one_key_in_all_shards_and_by_shard_it_makes_no_difference() {
+async fn buffer_by_key_serializes_a_key_across_shards_and_buffer_by_shard_ignores_keys() {
     let (ground, story) = (Ground::new(&["a", "b"]), Story::default());
     ground.kinesis.put_keys("a", "xy");
     ground.kinesis.put_keys("b", "x.");
@@ -112,7 +112,7 @@ async fn a_key_is_one_key_in_all_shards_and_by_shard_it_makes_no_difference() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_record_that_is_given_back_holds_its_key_until_it_is_settled_and_no_other() {
+async fn a_returned_record_blocks_only_its_key_until_it_is_settled() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxyxy");
     let work = async |delivery: Delivery| {
@@ -143,7 +143,7 @@ async fn a_record_that_is_given_back_holds_its_key_until_it_is_settled_and_no_ot
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_record_that_comes_again_before_its_first_future_is_done_is_next() {
+async fn a_record_redelivered_before_its_future_ends_runs_next() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxxy");
     let work = async |delivery: Delivery| {
@@ -160,7 +160,7 @@ async fn a_record_that_comes_again_before_its_first_future_is_done_is_next() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_key_goes_on_when_the_record_that_holds_it_is_settled_before_it_gets_here() {
+async fn a_key_continues_if_its_blocking_record_is_settled_elsewhere() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxx");
     let put_aside = async |delivery: Delivery| {
@@ -185,7 +185,7 @@ async fn a_key_goes_on_when_the_record_that_holds_it_is_settled_before_it_gets_h
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_delivery_that_outlives_its_future_holds_nothing() {
+async fn a_delivery_that_outlives_its_future_blocks_no_key() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_keys("a", "xxx");
     let mut work = on(&ground).await.buffer_by_key(10, async |delivery| Ok(delivery));
@@ -198,7 +198,7 @@ async fn a_delivery_that_outlives_its_future_holds_nothing() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn one_stage_after_the_other_keeps_the_order_of_each() {
+async fn two_stages_both_keep_the_order_of_keys() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxx");
     let work = async |delivery: Delivery| {
@@ -214,7 +214,7 @@ async fn one_stage_after_the_other_keeps_the_order_of_each() {
 
 // X1
 #[tokio::test(start_paused = true)]
-async fn an_error_passes_while_futures_run() {
+async fn an_error_is_yielded_while_futures_run() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xx");
     let failed = KinesisError::invalid("what", "why");
@@ -229,7 +229,7 @@ async fn an_error_passes_while_futures_run() {
 
 // X1
 #[tokio::test(start_paused = true)]
-async fn the_end_comes_after_what_waits() {
+async fn the_stream_ends_after_the_waiting_records() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxxxx");
     let mut work = on(&ground).await.take(3).buffer_by_key(10, |delivery| second(delivery, &ground, &story));
@@ -243,7 +243,7 @@ async fn the_end_comes_after_what_waits() {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn at_the_bound_of_what_waits_nothing_more_is_taken() {
+async fn at_max_waiting_no_more_records_are_taken() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", &"x".repeat(20));
     let subscription = on(&ground).await;
@@ -260,7 +260,7 @@ async fn at_the_bound_of_what_waits_nothing_more_is_taken() {
 
 // A5, A7
 #[tokio::test(start_paused = true)]
-async fn behind_a_record_that_never_succeeds_others_go_on_until_its_shard_is_full() {
+async fn other_keys_continue_behind_a_failing_record_until_its_shard_is_full() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put_keys("a", "xxyxxyxxy");
     ground.kinesis.put_keys("b", "zzzzz");
@@ -276,7 +276,7 @@ async fn behind_a_record_that_never_succeeds_others_go_on_until_its_shard_is_ful
     let mut work = subscription.buffer_by_key(10, work).max_waiting(1);
     let mut done = results(&mut work, seconds(200)).await;
     done.retain(|name| name != "a0");
-    // Open are x of 0, 1, 3, 4, 6: one more y than that is never reached.
+    // Records 0, 1, 3, 4 and 6 of key x are open, and the bound has room for one more of key y.
     assert_eq!(done, ["a2", "b0", "b1", "b2", "b3", "b4", "a5"]);
     assert_eq!(stats.snapshot().shards[0].in_flight, 5);
     assert_eq!(ground.checkpoint("b").await, "after b4");
@@ -284,7 +284,7 @@ async fn behind_a_record_that_never_succeeds_others_go_on_until_its_shard_is_ful
 
 // A7, A1
 #[tokio::test(start_paused = true)]
-async fn what_waits_when_its_lease_is_lost_is_not_begun_and_comes_with_the_next_lease() {
+async fn waiting_records_of_a_lost_lease_do_not_run_and_are_delivered_under_the_next_lease() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxyy");
     let work = async |delivery: Delivery| {
@@ -303,7 +303,7 @@ async fn what_waits_when_its_lease_is_lost_is_not_begun_and_comes_with_the_next_
     };
     let mut work = on(&ground).await.tolerant().buffer_by_key(10, work);
     assert_eq!(results(&mut work, seconds(2)).await, ["a0 of epoch 1 fails"]);
-    // It comes again in two seconds, and again in four: the lease is lost on the way.
+    // The record is redelivered after two seconds and again after four. The lease is lost in between.
     assert_eq!(results(&mut work, millis(600)).await, ["a0 of epoch 1 fails"; 0]);
     ground.steal("a", "thief").await;
     let done = results(&mut work, seconds(100)).await;
@@ -318,7 +318,7 @@ async fn what_waits_when_its_lease_is_lost_is_not_begun_and_comes_with_the_next_
 
 // A7, R10
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_frees_a_key_at_once_and_not_when_its_record_would_have_come_again() {
+async fn a_lost_lease_unblocks_its_keys_at_once() {
     let (ground, story) = (Ground::new(&["a", "b"]), Story::default());
     ground.kinesis.put_keys("a", "x");
     let work = async |delivery: Delivery| match (name(&delivery), delivery.attempt()) {
@@ -329,7 +329,7 @@ async fn a_lost_lease_frees_a_key_at_once_and_not_when_its_record_would_have_com
         _ => second(delivery, &ground, &story).await,
     };
     let mut work = on(&ground).await.tolerant().buffer_by_key(10, work);
-    // After six attempts, at 31 s, the next one is due at 63 s.
+    // After six attempts, at 31 s, the next attempt is due at 63 s.
     assert_eq!(results(&mut work, seconds(32)).await.len(), 6);
     ground.kinesis.put_keys("b", "x");
     assert_eq!(results(&mut work, seconds(2)).await, ["failed"; 0]);
@@ -340,14 +340,14 @@ async fn a_lost_lease_frees_a_key_at_once_and_not_when_its_record_would_have_com
 
 // A7, R10
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_gives_up_takes_what_waits_with_it_and_all_comes_again_in_order() {
+async fn a_reader_that_gives_up_drops_waiting_records_and_all_are_redelivered_in_order() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxx");
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetRecords).after(1).times(11), FailureKind::Other);
     let work = async |delivery: Delivery| {
         if delivery.epoch() == 1 {
-            // The reader gives up after eleven seconds, while this record is to come again in four.
+            // The reader gives up after eleven seconds, while this record has four seconds to its redelivery.
             sleep(seconds(if delivery.attempt() == 3 { 2 } else { 1 })).await;
             story.note(&ground, &format!("{} fails", name(&delivery)));
             return Ok("failed".to_owned());
@@ -364,7 +364,7 @@ async fn a_reader_that_gives_up_takes_what_waits_with_it_and_all_comes_again_in_
 
 // A7, L9
 #[tokio::test(start_paused = true)]
-async fn closing_works_off_what_waits_behind_work_and_leaves_what_waits_behind_a_record_that_was_given_back() {
+async fn closing_runs_records_behind_running_ones_but_not_behind_returned_ones() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "yyyxxyy");
     let work = async |delivery: Delivery| match (name(&delivery), delivery.attempt()) {
@@ -397,7 +397,7 @@ async fn closing_works_off_what_waits_behind_work_and_leaves_what_waits_behind_a
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn dropping_it_gives_back_what_waits_and_what_runs_also_with_ack_on_drop() {
+async fn dropping_the_stream_gives_back_waiting_records_even_with_ack_on_drop() {
     let (ground, story) = (Ground::new(&["a"]), Story::default());
     ground.kinesis.put_keys("a", "xxx");
     let subscription = ground.instance("me").subscribe(horizon().ack_on_drop()).await;
@@ -411,14 +411,14 @@ async fn dropping_it_gives_back_what_waits_and_what_runs_also_with_ack_on_drop()
     let mut work = (&mut subscription).buffer_by_key(1, |delivery| second(delivery, &ground, &story));
     assert_eq!(results(&mut work, millis(500)).await, [""; 0]);
     drop(work);
-    // The one in work was acknowledged by the drop of its future, as a cancelled future does.
+    // The dropped future of the running record acknowledged it, as a cancelled future does under `ack_on_drop`.
     let rest = within(&mut subscription, seconds(5)).await;
     assert_eq!(names(&rest), ["a2"]);
 }
 
 // A7
 #[test]
-fn a_panic_goes_to_whoever_polls_and_acknowledges_nothing() {
+fn a_panic_reaches_the_polling_task_and_acknowledges_nothing() {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let ground = Ground::new(&["a"]);
@@ -436,7 +436,7 @@ fn a_panic_goes_to_whoever_polls_and_acknowledges_nothing() {
     });
 }
 
-/// What the user does with a record at an attempt.
+/// How the handler treats the attempts of one record.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     takes: u64,
@@ -452,7 +452,7 @@ fn work() -> impl Strategy<Value = Work> {
     })
 }
 
-/// Plays records of these keys and checks what must hold of every run.
+/// Plays records of these keys and checks the invariants of every run.
 async fn play(records: &[(u8, Work)], n: usize, max_waiting: usize, max_in_flight: usize) {
     let ground = Ground::new(&["a", "b"]);
     let (mut works, mut of_key, mut put) = (BTreeMap::new(), BTreeMap::<String, Vec<String>>::new(), [0, 0]);
@@ -501,7 +501,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     // A7
     #[test]
-    fn whatever_fails_and_however_long_it_takes_each_key_is_worked_on_in_order_and_everything_gets_done(
+    fn random_failures_and_durations_keep_the_order_of_each_key_and_complete_every_record(
         records in proptest::collection::vec((0..6_u8, work()), 0..60),
         n in 1..8_usize,
         max_waiting in 1..10_usize,

@@ -1,4 +1,4 @@
-//! Checkpoints that no longer lead anywhere (H7).
+//! Checkpoints at which Kinesis no longer has records (H7).
 
 use tokio::time::{Duration, sleep};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// A shard of five records, two of which are settled, as the row says.
+/// A shard of five records. Two of them are settled, and its lease row says so.
 async fn half_read() -> Ground {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
@@ -23,7 +23,8 @@ async fn half_read() -> Ground {
     ground
 }
 
-/// The next item says that a checkpoint of shard `a` is lost: which one, and whether the service refused it.
+/// Takes the next item, which must report a lost checkpoint of shard `a`. Returns the checkpoint and whether the
+/// service refused it.
 async fn lost(subscription: &mut Subscription) -> (String, bool) {
     let lost = error(subscription).await;
     assert_eq!(lost.class(), ErrorClass::Transient);
@@ -37,9 +38,9 @@ async fn lost(subscription: &mut Subscription) -> (String, bool) {
     }
 }
 
-// H7, F1
+// H7
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_the_service_refuses_is_reported_once_and_the_shard_is_read_from_its_oldest_record() {
+async fn a_refused_checkpoint_is_reported_once_and_reading_restarts_at_the_oldest_record() {
     let ground = half_read().await;
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetShardIterator), FailureKind::Rejected);
@@ -49,9 +50,9 @@ async fn a_checkpoint_that_the_service_refuses_is_reported_once_and_the_shard_is
     assert_eq!(me.wire.places("a"), ["After(a1)", "Horizon"]);
 }
 
-// H7, F1
+// H7
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_trimmed_while_the_shard_is_idle_is_reported_when_its_iterator_expires() {
+async fn a_checkpoint_trimmed_while_idle_is_reported_when_the_iterator_expires() {
     let ground = half_read().await;
     let me = ground.instance("me");
     ground.kinesis.trim("a", 1);
@@ -64,9 +65,9 @@ async fn a_checkpoint_that_is_trimmed_while_the_shard_is_idle_is_reported_when_i
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a4"]);
 }
 
-// H7, F1
+// H7
 #[tokio::test(start_paused = true)]
-async fn other_shards_go_on_while_a_checkpoint_is_lost_and_the_new_checkpoint_replaces_the_lost_one() {
+async fn a_lost_checkpoint_does_not_stop_other_shards_and_is_replaced_by_a_new_one() {
     let ground = half_read().await;
     ground.kinesis.split("a", ["b", "c"]);
     ground.kinesis.trim("a", 3);
@@ -82,7 +83,7 @@ async fn other_shards_go_on_while_a_checkpoint_is_lost_and_the_new_checkpoint_re
 
 // H7
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_leads_nowhere_although_the_service_takes_it_is_reported_after_a_minute() {
+async fn an_accepted_checkpoint_that_finds_nothing_is_reported_after_a_minute() {
     let ground = half_read().await;
     ground.kinesis.keeps(DAY, OnTrimmed::Stick);
     ground.kinesis.trim("a", 3);
@@ -95,7 +96,7 @@ async fn a_checkpoint_that_leads_nowhere_although_the_service_takes_it_is_report
 
 // H7
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_lands_at_what_is_left_is_nothing_to_report() {
+async fn a_checkpoint_that_lands_at_the_oldest_kept_record_is_not_reported() {
     let ground = half_read().await;
     ground.kinesis.keeps(DAY, OnTrimmed::Land);
     ground.kinesis.trim("a", 4);
@@ -105,7 +106,7 @@ async fn a_checkpoint_that_lands_at_what_is_left_is_nothing_to_report() {
 
 // H7
 #[tokio::test(start_paused = true)]
-async fn an_idle_shard_whose_checkpoint_is_good_is_never_taken_for_a_stuck_one() {
+async fn an_idle_shard_with_a_good_checkpoint_is_never_reported() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.keeps(DAY, OnTrimmed::Stick);
@@ -119,7 +120,7 @@ async fn an_idle_shard_whose_checkpoint_is_good_is_never_taken_for_a_stuck_one()
 
 // R8, R10
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_refused_after_records_were_read_makes_a_new_reader_begin_at_the_checkpoint() {
+async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 4);
     ground.kinesis.iterators_live(millis(500));
@@ -138,7 +139,7 @@ async fn a_place_that_is_refused_after_records_were_read_makes_a_new_reader_begi
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_every_place_is_refused_is_tried_once_a_second_and_no_more() {
+async fn a_shard_that_refuses_every_position_is_retried_once_a_second() {
     let ground = half_read().await;
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetShardIterator).always(), FailureKind::Rejected);

@@ -1,5 +1,5 @@
-//! What happens to a stream while it is read: records come, shards are split and merged, listings are late, and what was
-//! read comes to the end of its retention. The model and the [`World`] learn of it together.
+//! Changes to a stream while it is read: records arrive, shards split and merge, listings lag, and records that were
+//! read reach the end of their retention. Each change goes to both the model and the [`World`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,19 +22,19 @@ use crate::{
     util::mutex::lock,
 };
 
-/// So many milliseconds after its end was stored a shard may be gone: the retention is long, and listings are late by less.
+/// How long after its end was stored a shard stays listed, in milliseconds. Listings lag by less.
 const KEPT: u64 = 20_000;
 
-/// See the module.
+/// Changes the stream and tells the oracle.
 pub(crate) struct River {
     pub(crate) kinesis: Arc<Kinesis>,
     world: Arc<Mutex<World>>,
     clock: Clock,
-    /// Shards that listings hide, and until when: each of them once, and for less than the time after which it would count
-    /// as gone.
+    /// The shards that listings hide, each with the time until which they hide it. A shard is hidden only once, and for
+    /// less than the time after which it would count as gone.
     hidden: BTreeMap<String, u64>,
     trimmed: BTreeMap<String, usize>,
-    /// Shards whose end was seen to be stored, and those that are gone.
+    /// The shards whose stored end the churn has seen, and the shards that left the stream.
     finished: BTreeMap<String, u64>,
     forgotten: BTreeSet<String>,
 }
@@ -58,7 +58,7 @@ impl River {
         }
     }
 
-    /// A few records of any key.
+    /// Puts a few records with random keys.
     pub(crate) fn put(&self, rng: &mut Rng) {
         for _ in 0..rng.index(30) {
             let shard = lock(&self.world).put(rng);
@@ -84,7 +84,7 @@ impl River {
         }
     }
 
-    /// Listings do not show one of the open shards for a while.
+    /// Hides one of the open shards from listings for a while.
     pub(crate) fn hide_any(&mut self, rng: &mut Rng) {
         let open = lock(&self.world).open_shards();
         let shard = rng.pick(&open).clone();
@@ -98,7 +98,7 @@ impl River {
         }
     }
 
-    /// Listings show what they have hidden for long enough.
+    /// Shows the hidden shards whose time is over.
     pub(crate) fn show_due(&self) {
         let now = self.clock.millis();
         self.hidden.iter().filter(|(_, until)| **until <= now).for_each(|(shard, _)| self.kinesis.show(shard));
@@ -108,7 +108,8 @@ impl River {
         self.kinesis.show_all();
     }
 
-    /// A first listing that lacks a shard of which there is no row either is beyond recognition.
+    /// Shows the hidden shards that nobody has read. If the first listing lacks a shard that has no lease row either,
+    /// no instance could ever know about it.
     pub(crate) fn show_unread(&self) {
         self.hidden
             .keys()
@@ -116,7 +117,7 @@ impl River {
             .for_each(|shard| self.kinesis.show(shard));
     }
 
-    /// Records and shards that were read come to the end of their retention.
+    /// Ends the retention of records and shards that were read.
     pub(crate) fn trim(&mut self, rng: &mut Rng) {
         let open = lock(&self.world).open_shards();
         let shard = rng.pick(&open).clone();

@@ -1,4 +1,4 @@
-//! Closing in good order, and other ends (L9, X1).
+//! Closing in good order, and other ways in which a subscription ends (L9, X1).
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ use crate::{
     subscription::start::start,
 };
 
-// I2, L9
+// L9
 #[tokio::test(start_paused = true)]
-async fn closing_writes_what_is_settled_and_then_releases() {
+async fn closing_stores_the_checkpoint_and_then_releases_the_lease() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -38,7 +38,7 @@ async fn closing_writes_what_is_settled_and_then_releases() {
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn closing_ends_the_stream_at_once_and_waits_for_what_is_in_flight() {
+async fn closing_ends_the_stream_at_once_and_waits_for_open_deliveries() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -59,7 +59,7 @@ async fn closing_ends_the_stream_at_once_and_waits_for_what_is_in_flight() {
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn what_stays_in_flight_is_reported_after_the_drain_time() {
+async fn deliveries_still_open_after_the_drain_timeout_are_reported() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -79,7 +79,7 @@ async fn what_stays_in_flight_is_reported_after_the_drain_time() {
 
 // L9, H3
 #[tokio::test(start_paused = true)]
-async fn closing_on_the_last_page_of_an_ended_shard_stores_no_end_over_what_was_not_handed_out() {
+async fn closing_stores_no_shard_end_over_undelivered_records() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     ground.kinesis.split("a", ["b", "c"]);
@@ -95,9 +95,9 @@ async fn closing_on_the_last_page_of_an_ended_shard_stores_no_end_over_what_was_
     assert_eq!(names(&within(&mut again, seconds(5)).await), ["a1", "a2"]);
 }
 
-// L9, D17
+// L9
 #[tokio::test(start_paused = true)]
-async fn leases_are_kept_and_checkpoints_written_while_a_closed_subscription_drains() {
+async fn a_draining_subscription_renews_leases_and_writes_checkpoints() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let (me, other) = (ground.instance("me"), ground.instance("other"));
@@ -117,7 +117,7 @@ async fn leases_are_kept_and_checkpoints_written_while_a_closed_subscription_dra
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn a_store_that_stays_away_while_closing_is_reported_and_holds_nobody_for_ever() {
+async fn a_failing_store_while_closing_is_reported_and_blocks_nobody_forever() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -129,9 +129,9 @@ async fn a_store_that_stays_away_while_closing_is_reported_and_holds_nobody_for_
     assert!(ground.millis() <= 40_100, "{}", ground.millis());
 }
 
-// L9, D4
+// L9
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_may_have_been_taken_without_an_answer_is_let_go_when_the_subscription_closes() {
+async fn closing_releases_a_lease_whose_take_lost_its_response() {
     let lost = || StoreError::new("no answer");
     for fault in [Fault::LoseAnswer(lost()), Fault::Fail(lost())] {
         let ground = Ground::new(&["a", "b"]);
@@ -145,9 +145,9 @@ async fn a_lease_that_may_have_been_taken_without_an_answer_is_let_go_when_the_s
     }
 }
 
-// L9, B8
+// L9, E2
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_another_instance_took_instead_stays_its_own_when_the_subscription_closes() {
+async fn closing_does_not_release_a_lease_that_another_instance_took() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.table.script.plan(Rule::on(Ask::Take), Fault::Fail(StoreError::new("no answer")));
@@ -159,7 +159,7 @@ async fn a_lease_that_another_instance_took_instead_stays_its_own_when_the_subsc
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn a_take_that_stays_without_an_answer_holds_closing_up_for_one_renewal_interval() {
+async fn a_hanging_take_delays_closing_by_one_renew_interval() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.table.script.plan(Rule::on(Ask::Take).always(), Fault::Hang);
@@ -168,9 +168,9 @@ async fn a_take_that_stays_without_an_answer_holds_closing_up_for_one_renewal_in
     assert_eq!((me.table.deeds("a"), ground.millis() / 100), (vec!["Take me".to_owned(); 2], 2 * 30));
 }
 
-// G4, X1
+// X1
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_deleted_ends_the_subscription_after_an_item_that_says_so() {
+async fn a_deleted_stream_ends_the_subscription_after_an_error_that_says_so() {
     let ground = Ground::new(&["a", "b"]);
     let me = ground.instance("me");
     let mut subscription = me.subscribe(latest()).await;
@@ -199,7 +199,7 @@ async fn a_subscription_that_holds_no_shard_is_pending_and_not_ended() {
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn records_that_wait_to_come_again_do_not_hold_up_closing() {
+async fn pending_redeliveries_do_not_delay_closing() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -215,7 +215,7 @@ async fn records_that_wait_to_come_again_do_not_hold_up_closing() {
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn every_call_of_close_gets_the_report() {
+async fn every_call_of_close_returns_the_report() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -230,7 +230,7 @@ async fn every_call_of_close_gets_the_report() {
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn a_subscribe_that_is_cancelled_lets_its_leases_go() {
+async fn a_cancelled_subscribe_releases_its_leases() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.wire.script.plan(Rule::on(Op::GetShardIterator).always(), Fault::Hang);
@@ -242,7 +242,7 @@ async fn a_subscribe_that_is_cancelled_lets_its_leases_go() {
 
 // L7, L4
 #[tokio::test(start_paused = true)]
-async fn shutting_down_closes_every_subscription_and_lets_them_drain() {
+async fn shutdown_closes_every_subscription_and_lets_it_drain() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");
@@ -266,7 +266,7 @@ async fn shutting_down_closes_every_subscription_and_lets_them_drain() {
 
 // L4
 #[tokio::test(start_paused = true)]
-async fn a_subscription_that_is_closing_is_waited_for_by_the_next_one() {
+async fn the_next_subscription_waits_for_a_closing_one() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -290,7 +290,7 @@ async fn a_subscription_that_is_closing_is_waited_for_by_the_next_one() {
 
 // L4
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_does_not_exist_is_refused_before_anything_else_is_asked() {
+async fn a_missing_stream_fails_before_any_other_call() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.delete();
     let me = ground.instance("me");

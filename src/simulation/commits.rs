@@ -1,4 +1,4 @@
-//! What a commit comes to, and how few writes it takes (A1, A3, A4).
+//! The result of a commit, and the few writes that it costs (A1, A3, A4).
 
 use futures::{FutureExt, StreamExt, future::join_all};
 use md5::{Digest, Md5};
@@ -16,7 +16,7 @@ use crate::{
     state::tracker::Commit,
 };
 
-/// The checkpoints that were sent for shard `a`, without the first, which marks where it was opened.
+/// The checkpoints that were sent for shard `a`, without the first one, which stores the opening position.
 fn writes(me: &Instance) -> Vec<String> {
     me.table.checkpoints("a").split_off(1)
 }
@@ -27,7 +27,7 @@ async fn commit(delivery: Delivery) -> Commit {
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn a_commit_is_stored_when_the_row_holds_it_and_deferred_behind_an_open_record() {
+async fn a_commit_is_stored_once_the_row_covers_it_and_deferred_behind_an_open_record() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -42,7 +42,7 @@ async fn a_commit_is_stored_when_the_row_holds_it_and_deferred_behind_an_open_re
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn a_deferred_commit_behind_a_settled_run_is_deferred_at_once_too() {
+async fn a_commit_behind_a_settled_run_and_an_open_record_is_deferred_at_once() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 4);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -58,7 +58,7 @@ async fn a_deferred_commit_behind_a_settled_run_is_deferred_at_once_too() {
 
 // A4
 #[tokio::test(start_paused = true)]
-async fn sixty_four_commits_take_a_few_writes_of_which_one_is_under_way_and_the_newest_wins() {
+async fn sixty_four_commits_take_few_writes_one_at_a_time_and_the_newest_wins() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 64);
     let me = ground.instance("me");
@@ -79,7 +79,7 @@ async fn sixty_four_commits_take_a_few_writes_of_which_one_is_under_way_and_the_
 
 // A4
 #[tokio::test(start_paused = true)]
-async fn acknowledgements_go_out_once_in_a_checkpoint_interval_and_count_as_renewals() {
+async fn acks_are_written_once_per_checkpoint_interval_and_count_as_renewals() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 100);
     let me = ground.instance("me");
@@ -98,7 +98,7 @@ async fn acknowledgements_go_out_once_in_a_checkpoint_interval_and_count_as_rene
 
 // A4
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_is_cancelled_after_its_first_poll_is_stored() {
+async fn a_commit_cancelled_after_its_first_poll_is_stored() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -110,7 +110,7 @@ async fn a_commit_that_is_cancelled_after_its_first_poll_is_stored() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_never_polled_drops_the_delivery() {
+async fn a_commit_that_is_never_polled_drops_the_delivery() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -121,7 +121,7 @@ async fn a_commit_that_was_never_polled_drops_the_delivery() {
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn all_deliveries_of_a_shard_are_committed_with_one_write() {
+async fn commit_all_writes_once_per_shard() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 10);
     ground.kinesis.put("b", 10);
@@ -135,7 +135,7 @@ async fn all_deliveries_of_a_shard_are_committed_with_one_write() {
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn committing_all_gives_the_least_of_what_each_would_have_given() {
+async fn commit_all_returns_the_weakest_result_of_its_deliveries() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 2);
     ground.kinesis.put("b", 1);
@@ -151,9 +151,9 @@ async fn committing_all_gives_the_least_of_what_each_would_have_given() {
     assert_eq!(commit_all(Vec::<Delivery>::new()).await.unwrap(), Commit::Stored);
 }
 
-// A13
+// A3
 #[tokio::test(start_paused = true)]
-async fn each_row_moves_by_the_records_of_its_own_shard_alone() {
+async fn a_checkpoint_moves_only_over_records_of_its_shard() {
     let ground = Ground::new(&["a", "b"]);
     let mut subscription = ground.instance("me").subscribe(latest()).await;
     for n in 0..20 {
@@ -169,9 +169,9 @@ async fn each_row_moves_by_the_records_of_its_own_shard_alone() {
     }
 }
 
-// D18
+// A4
 #[tokio::test(start_paused = true)]
-async fn commits_that_nobody_polls_hold_up_neither_checkpoints_nor_the_end_of_the_shard_nor_closing() {
+async fn unpolled_commits_block_neither_checkpoints_nor_the_shard_end_nor_closing() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 64);
     ground.kinesis.split("a", ["b", "c"]);
@@ -221,9 +221,9 @@ async fn within_one_opening_a_checkpoint_only_moves_forward() {
     assert_eq!(names(&records), Vec::<String>::new());
 }
 
-// R12, A17
+// R12
 #[tokio::test(start_paused = true)]
-async fn an_aggregated_record_is_an_item_in_its_place_and_settled_with_it() {
+async fn an_aggregated_record_is_yielded_as_an_error_in_its_place_and_settled() {
     let body = b"\x0a\x01k\x1a\x04\x08\x00\x1a\x00";
     let aggregate = [b"\xf3\x89\x9a\xc2".as_ref(), body, &Md5::digest(body)].concat();
     let ground = Ground::new(&["a"]);

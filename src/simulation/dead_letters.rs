@@ -1,4 +1,4 @@
-//! Records whose attempts are spent (A7, X2): dead letters, and what stands in for them.
+//! Records that used up their attempts (A7, X2): dead letters, and the errors that replace them.
 
 use std::{
     collections::BTreeSet,
@@ -28,17 +28,17 @@ use crate::{
     wire::envelope,
 };
 
-/// The stream of the ground, with so many attempts for each record, and a stream for those that spend them.
+/// The harness's stream, with this many attempts for each record and a dead-letter stream.
 fn deadly(attempts: u32) -> KinesisStream {
     horizon().max_attempts(attempts).dead_letter("dead")
 }
 
-/// What a header block says, value by value.
+/// The headers of a record, as `name=value` texts.
 fn told(headers: &Headers) -> Vec<(&str, &str)> {
     headers.iter().map(|(name, value)| (name, str::from_utf8(value).unwrap())).collect()
 }
 
-/// The value of one of the headers that are added to a dead letter.
+/// The value of a header that the library adds to a dead letter.
 fn header(written: &Written, name: &str) -> String {
     let (headers, _) = envelope::decode(written.data.clone());
     let value = headers.get(&format!("kinesis-dead-letter-{name}")).unwrap();
@@ -55,7 +55,7 @@ fn stats(subscription: &Subscription) -> ShardStats {
     subscription.stats().shards.remove(0)
 }
 
-/// When dead letters were written, or tried to be, in whole seconds after the first time.
+/// When dead-letter writes were tried, in whole seconds after the first one.
 fn seconds_of_writes(instance: &Instance) -> Vec<u64> {
     let made = instance.wire.script.made(Op::PutRecord);
     made.iter().map(|write| write.at.saturating_sub(made[0].at).as_secs()).collect()
@@ -63,7 +63,7 @@ fn seconds_of_writes(instance: &Instance) -> Vec<u64> {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_record_whose_attempts_are_spent_is_written_as_it_came_and_then_settled() {
+async fn a_spent_record_is_written_unchanged_to_the_dead_letter_stream_and_then_settled() {
     let ground = Ground::new(&["a"]);
     let sent = [("id".to_owned(), Bytes::from("1")), ("id".to_owned(), Bytes::from("2"))];
     ground.kinesis.put_data("a", envelope::encode(&sent, Bytes::from("payload")).unwrap());
@@ -73,7 +73,7 @@ async fn a_record_whose_attempts_are_spent_is_written_as_it_came_and_then_settle
     let last = next(&mut subscription).await.map(|bytes| bytes.len());
     assert_eq!((last.attempt(), *last.payload()), (3, 7));
     last.nack_because(format_args!("no such customer: {}", 17));
-    // Nobody polls the subscription from here on.
+    // From here on the test does not poll the subscription.
     sleep(millis(1)).await;
     let written = ground.kinesis.written();
     assert_eq!(written.len(), 1);
@@ -102,7 +102,7 @@ async fn a_record_whose_attempts_are_spent_is_written_as_it_came_and_then_settle
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn the_pauses_are_those_that_are_set() {
+async fn the_configured_pauses_apply() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon().retry_backoff(millis(200)..=seconds(1))).await;
@@ -118,7 +118,7 @@ async fn the_pauses_are_those_that_are_set() {
 
 // A7, A2
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_says_in_which_way_the_record_was_given_back() {
+async fn a_dead_letter_says_how_the_record_was_given_back() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 4);
     let mut subscription = ground.instance("me").subscribe(deadly(1)).await;
@@ -138,7 +138,7 @@ async fn a_dead_letter_says_in_which_way_the_record_was_given_back() {
 
 // A7, A2
 #[tokio::test(start_paused = true)]
-async fn with_ack_on_drop_a_drop_is_no_attempt_that_failed() {
+async fn with_ack_on_drop_a_drop_is_not_a_failed_attempt() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(deadly(1).ack_on_drop()).await;
@@ -150,7 +150,7 @@ async fn with_ack_on_drop_a_drop_is_no_attempt_that_failed() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_record_without_a_key_goes_under_its_sequence_number() {
+async fn a_dead_letter_without_a_key_uses_its_sequence_number_as_key() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_keys("a", ".");
     let mut subscription = ground.instance("me").subscribe(deadly(1)).await;
@@ -161,7 +161,7 @@ async fn a_record_without_a_key_goes_under_its_sequence_number() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_dead_letter_that_dies_again_keeps_its_first_origin_in_front_of_the_new_one() {
+async fn a_second_dead_letter_keeps_the_first_origin_before_the_new_one() {
     let ground = Ground::new(&["a"]);
     let origin = [("kinesis-dead-letter-stream".to_owned(), Bytes::from("first"))];
     ground.kinesis.put_data("a", envelope::encode(&origin, Bytes::from("payload")).unwrap());
@@ -179,7 +179,7 @@ async fn a_dead_letter_that_dies_again_keeps_its_first_origin_in_front_of_the_ne
 
 // A7, X2, R12
 #[tokio::test(start_paused = true)]
-async fn without_a_stream_for_them_a_spent_record_is_an_error_that_carries_it_and_counts_as_settled_once_it_is_out() {
+async fn without_a_dead_letter_stream_a_spent_record_is_yielded_as_an_error_and_then_settled() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let mut subscription = ground.instance("me").subscribe(horizon().max_attempts(2)).await;
@@ -207,7 +207,7 @@ async fn without_a_stream_for_them_a_spent_record_is_an_error_that_carries_it_an
 
 // X2
 #[tokio::test(start_paused = true)]
-async fn every_spent_record_is_an_item_of_its_own() {
+async fn every_spent_record_is_yielded_as_a_separate_error() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let mut subscription = ground.instance("me").subscribe(horizon().max_attempts(1)).await;
@@ -220,7 +220,7 @@ async fn every_spent_record_is_an_item_of_its_own() {
 
 // A7, X2
 #[tokio::test(start_paused = true)]
-async fn while_dead_letters_cannot_be_written_the_record_stays_unsettled_and_its_shard_goes_on() {
+async fn a_record_stays_unsettled_while_its_dead_letter_fails_and_its_shard_continues() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -241,14 +241,14 @@ async fn while_dead_letters_cannot_be_written_the_record_stays_unsettled_and_its
     sleep(seconds(10)).await;
     assert_eq!(seconds_of_writes(&me), [0, 1, 3, 7, 15]);
     assert_eq!((buried(&ground), ground.checkpoint("a").await.as_str()), (vec!["a0".to_owned()], "after a2"));
-    // Three more failures came, and nobody took the items: one is left.
+    // Three more failures happened, and the test took none of them: one is left.
     assert!(matches!(error(&mut subscription).await, KinesisError::DeadLetter { .. }));
     assert!(within(&mut subscription, seconds(200)).await.is_empty());
 }
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_not_there_or_is_forbidden_is_tried_once_a_minute() {
+async fn a_missing_or_denied_dead_letter_stream_is_tried_once_a_minute() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 20);
     let me = ground.instance("me");
@@ -267,7 +267,7 @@ async fn a_stream_that_is_not_there_or_is_forbidden_is_tried_once_a_minute() {
 
 // A7, X2
 #[tokio::test(start_paused = true)]
-async fn what_the_stream_can_never_take_is_an_error_that_carries_it() {
+async fn a_record_that_no_dead_letter_can_hold_is_yielded_as_an_error() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_bytes("a", 10 << 20);
     ground.kinesis.put("a", 2);
@@ -296,7 +296,7 @@ async fn what_the_stream_can_never_take_is_an_error_that_carries_it() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn sixteen_dead_letters_are_written_at_the_same_time() {
+async fn sixteen_dead_letters_are_written_concurrently() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 40);
     let me = ground.instance("me");
@@ -310,7 +310,7 @@ async fn sixteen_dead_letters_are_written_at_the_same_time() {
 
 // A7, L9
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_a_write_under_way() {
+async fn closing_waits_for_a_dead_letter_write_under_way() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -325,7 +325,7 @@ async fn closing_waits_for_a_write_under_way() {
 
 // A7, L9
 #[tokio::test(start_paused = true)]
-async fn closing_does_not_wait_for_a_record_that_waits_to_be_written_and_it_comes_again() {
+async fn closing_does_not_wait_for_a_queued_dead_letter_and_the_record_is_redelivered() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -343,7 +343,7 @@ async fn closing_does_not_wait_for_a_record_that_waits_to_be_written_and_it_come
 
 // A7, L9
 #[tokio::test(start_paused = true)]
-async fn a_write_that_hangs_holds_closing_up_for_the_drain_time_only() {
+async fn a_hanging_dead_letter_write_delays_closing_by_the_drain_timeout_only() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -357,7 +357,7 @@ async fn a_write_that_hangs_holds_closing_up_for_the_drain_time_only() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_takes_what_waits_to_be_written_along() {
+async fn a_lost_lease_drops_its_queued_dead_letters() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");
@@ -376,7 +376,7 @@ async fn a_lost_lease_takes_what_waits_to_be_written_along() {
 
 // A7, E3
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_while_the_lease_is_in_doubt() {
+async fn no_dead_letter_is_written_past_the_lease_deadline() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -395,7 +395,7 @@ async fn nothing_is_written_while_the_lease_is_in_doubt() {
 
 // A7, H1
 #[tokio::test(start_paused = true)]
-async fn the_children_of_a_shard_wait_until_its_dead_letters_are_written() {
+async fn the_children_of_a_shard_wait_for_its_dead_letters() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.split("a", ["b", "c"]);
@@ -415,7 +415,7 @@ async fn the_children_of_a_shard_wait_until_its_dead_letters_are_written() {
 
 // A7, X1
 #[tokio::test(start_paused = true)]
-async fn a_panic_below_ends_the_subscription_and_not_only_the_writing() {
+async fn a_panic_in_a_dead_letter_write_ends_the_subscription() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -428,7 +428,7 @@ async fn a_panic_below_ends_the_subscription_and_not_only_the_writing() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_lost_makes_a_second_dead_letter_and_loses_nothing() {
+async fn a_lost_response_writes_a_second_dead_letter_and_loses_nothing() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -439,11 +439,11 @@ async fn an_answer_that_is_lost_makes_a_second_dead_letter_and_loses_nothing() {
     assert_eq!((buried(&ground), ground.checkpoint("a").await.as_str()), (vec!["a0".to_owned(); 2], "after a0"));
 }
 
-/// A random life of one consumer of a shard of forty records, with faults of every kind on the dead-letter stream.
+/// A random run of one consumer on a shard of forty records, with all kinds of faults on the dead-letter stream.
 struct Lifecycle {
     ground: Ground,
     rng: Rng,
-    /// Acknowledged, or handed out as an error.
+    /// The records that were acknowledged, or carried by an error.
     done: BTreeSet<String>,
     given_back: BTreeSet<String>,
 }
@@ -455,7 +455,7 @@ impl Lifecycle {
         Self { ground, rng: Rng(seed), done: BTreeSet::new(), given_back: BTreeSet::new() }
     }
 
-    /// Makes some of the next writes of dead letters go wrong.
+    /// Makes some of the next dead-letter writes fail.
     fn trouble(&mut self, instance: &Instance) {
         for _ in 0..self.rng.below(8) {
             let rule = Rule::on(Op::PutRecord).after(self.rng.index(10)).times(self.rng.index(4));
@@ -470,7 +470,7 @@ impl Lifecycle {
         }
     }
 
-    /// Consumes until nothing has come for long, or until chance ends it before.
+    /// Consumes until no record arrives for a long time, or until chance ends it earlier.
     async fn consume(&mut self, subscription: &mut Subscription) {
         while let Ok(item) = timeout(seconds(200), item(subscription)).await {
             match item.unwrap() {
@@ -497,7 +497,8 @@ impl Lifecycle {
         }
     }
 
-    /// No checkpoint has passed a record that is neither done nor a dead letter. How far it is.
+    /// Checks that no checkpoint has passed a record that is neither done nor a dead letter. Returns how far the
+    /// checkpoint is.
     async fn check(&self) -> usize {
         let buried: BTreeSet<String> = buried(&self.ground).into_iter().collect();
         assert!(buried.is_subset(&self.given_back));
@@ -512,7 +513,7 @@ impl Lifecycle {
 
 // A3, A7, X2
 #[tokio::test(start_paused = true)]
-async fn whatever_happens_no_checkpoint_passes_a_record_that_is_neither_settled_nor_a_dead_letter() {
+async fn under_random_faults_no_checkpoint_passes_a_record_that_is_neither_settled_nor_a_dead_letter() {
     for seed in 0..100 {
         let mut lifecycle = Lifecycle::new(seed);
         let mut lives = 0;

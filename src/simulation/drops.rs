@@ -1,4 +1,4 @@
-//! What dropping a delivery means (A2).
+//! The effect of dropping a delivery (A2).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,7 +11,7 @@ use crate::{
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn a_dropped_delivery_comes_again_and_the_first_one_is_said_once() {
+async fn a_dropped_delivery_is_redelivered_and_only_the_first_drop_warns() {
     let logged = Logged::new();
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
@@ -28,7 +28,7 @@ async fn a_dropped_delivery_comes_again_and_the_first_one_is_said_once() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn giving_a_delivery_back_on_purpose_warns_of_nothing() {
+async fn nack_logs_no_warning() {
     let logged = Logged::new();
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
@@ -40,7 +40,7 @@ async fn giving_a_delivery_back_on_purpose_warns_of_nothing() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn with_ack_on_drop_a_dropped_delivery_is_acknowledged() {
+async fn ack_on_drop_acknowledges_a_dropped_delivery() {
     let logged = Logged::new();
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
@@ -53,7 +53,7 @@ async fn with_ack_on_drop_a_dropped_delivery_is_acknowledged() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn with_ack_on_drop_a_panic_acknowledges_nothing() {
+async fn ack_on_drop_acknowledges_nothing_during_a_panic() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon().ack_on_drop()).await;
@@ -69,7 +69,7 @@ async fn with_ack_on_drop_a_panic_acknowledges_nothing() {
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn with_ack_on_drop_nothing_is_acknowledged_after_the_subscription_is_gone() {
+async fn ack_on_drop_acknowledges_nothing_after_the_subscription_is_gone() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon().ack_on_drop()).await;
@@ -83,7 +83,7 @@ async fn with_ack_on_drop_nothing_is_acknowledged_after_the_subscription_is_gone
 
 // A2, L9
 #[tokio::test(start_paused = true)]
-async fn with_ack_on_drop_a_closing_subscription_still_takes_acknowledgements_while_it_drains() {
+async fn ack_on_drop_acknowledges_while_a_closing_subscription_drains() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon().ack_on_drop()).await;
@@ -97,7 +97,7 @@ async fn with_ack_on_drop_a_closing_subscription_still_takes_acknowledgements_wh
 
 // A2
 #[tokio::test(start_paused = true)]
-async fn the_duty_to_settle_lives_on_when_the_payload_is_moved_out() {
+async fn the_acker_stays_responsible_after_the_payload_is_moved_out() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;

@@ -1,5 +1,5 @@
-//! Starts in a storm and ends nobody asked for: nothing published after `subscribe` is passed over, and nobody waits for
-//! ever.
+//! Starts during faults, and abrupt ends. No record published after `subscribe` is skipped, and no caller waits
+//! forever.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// The records that come in this time, in order, each acknowledged. Errors are passed over.
+/// The records that arrive in this time, in order. Acknowledges each one and ignores errors.
 async fn drained(subscription: &mut Subscription, time: Duration) -> Vec<String> {
     let until = Instant::now() + time;
     let mut records = Vec::new();
@@ -39,7 +39,7 @@ async fn drained(subscription: &mut Subscription, time: Duration) -> Vec<String>
 
 // L5, H5
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_closes_while_the_leases_cannot_be_read_is_not_passed_over() {
+async fn a_shard_that_closes_while_the_leases_cannot_be_read_is_not_skipped() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -55,7 +55,7 @@ async fn a_shard_that_closes_while_the_leases_cannot_be_read_is_not_passed_over(
 
 // L5, H5
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_closes_before_the_first_listing_succeeds_is_not_passed_over() {
+async fn a_shard_that_closes_before_the_first_listing_succeeds_is_not_skipped() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -71,7 +71,7 @@ async fn a_shard_that_closes_before_the_first_listing_succeeds_is_not_passed_ove
 
 // L9, X1
 #[tokio::test(start_paused = true)]
-async fn a_lease_store_that_panics_ends_the_subscription_and_leaves_nobody_waiting() {
+async fn a_panicking_lease_store_ends_the_subscription_and_wakes_all_waiters() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");
@@ -93,7 +93,7 @@ fn runtime() -> Runtime {
 
 // L9
 #[test]
-fn a_runtime_that_goes_leaves_the_next_one_nothing_to_wait_for() {
+fn a_dropped_runtime_does_not_block_the_next_subscription() {
     let connection = Arc::new(Connection::default());
     let (first, second) = (runtime(), runtime());
     let (me, subscription, closer) = first.block_on(async {
@@ -117,7 +117,7 @@ fn a_runtime_that_goes_leaves_the_next_one_nothing_to_wait_for() {
 
 // L7
 #[tokio::test(start_paused = true)]
-async fn no_subscription_is_entered_after_the_connection_was_closed() {
+async fn a_closed_connection_accepts_no_subscription() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     let connection = Arc::new(Connection::default());
@@ -142,7 +142,7 @@ async fn no_subscription_is_entered_after_the_connection_was_closed() {
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn a_look_at_the_stream_that_hangs_does_not_hold_up_closing() {
+async fn a_hanging_describe_does_not_delay_closing() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -160,7 +160,7 @@ async fn a_look_at_the_stream_that_hangs_does_not_hold_up_closing() {
 
 // L6
 #[tokio::test(start_paused = true)]
-async fn a_start_that_is_given_up_takes_no_more_leases() {
+async fn a_cancelled_start_takes_no_more_leases() {
     let shards: Vec<String> = (0..200).map(|n| format!("s{n:03}")).collect();
     let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
     let ground = Ground::new(&shards);

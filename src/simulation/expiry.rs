@@ -1,4 +1,4 @@
-//! Iterators that expire: nothing is skipped and nothing comes twice.
+//! Iterators that expire: no record is skipped, and none is delivered twice (R8).
 
 use tokio::time::sleep;
 
@@ -9,9 +9,9 @@ use crate::{
     simulation::harness::{Ground, horizon, latest, millis, names, range, seconds, take, within},
 };
 
-// R8, A10
+// R8
 #[tokio::test(start_paused = true)]
-async fn after_records_were_read_exactly_the_new_ones_come() {
+async fn after_an_expiry_exactly_the_new_records_are_delivered() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 10);
     ground.kinesis.iterators_live(millis(500));
@@ -25,9 +25,9 @@ async fn after_records_were_read_exactly_the_new_ones_come() {
     drop(unsettled);
 }
 
-// R8, F11
+// R8
 #[tokio::test(start_paused = true)]
-async fn after_records_were_read_the_shard_is_placed_behind_them_however_it_was_opened() {
+async fn the_new_iterator_follows_the_last_record_read_for_every_opening_position() {
     for position in
         [KinesisPosition::horizon(), KinesisPosition::timestamp(EPOCH), KinesisPosition::sequence("a", "a0")]
     {
@@ -45,7 +45,7 @@ async fn after_records_were_read_the_shard_is_placed_behind_them_however_it_was_
 
 // R8
 #[tokio::test(start_paused = true)]
-async fn before_any_record_was_read_the_moment_of_opening_is_where_latest_stays() {
+async fn an_expired_latest_iterator_reopens_at_the_time_of_opening() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
     sleep(millis(5_700)).await;
@@ -60,7 +60,7 @@ async fn before_any_record_was_read_the_moment_of_opening_is_where_latest_stays(
 
 // R8
 #[tokio::test(start_paused = true)]
-async fn a_record_put_while_the_first_iterator_was_expired_is_read() {
+async fn a_record_put_after_the_first_iterator_expired_is_read() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
     sleep(seconds(5)).await;
@@ -74,7 +74,7 @@ async fn a_record_put_while_the_first_iterator_was_expired_is_read() {
 
 // R8
 #[tokio::test(start_paused = true)]
-async fn before_any_record_was_read_horizon_and_timestamp_stay_what_they_were() {
+async fn expired_horizon_and_timestamp_iterators_reopen_where_they_were_opened() {
     for (position, place) in [
         (KinesisPosition::horizon(), "Horizon".to_owned()),
         (KinesisPosition::timestamp(EPOCH + 1), format!("Timestamp({})", EPOCH + 1)),
@@ -91,9 +91,9 @@ async fn before_any_record_was_read_horizon_and_timestamp_stay_what_they_were() 
     }
 }
 
-// R8, E5
+// R8
 #[tokio::test(start_paused = true)]
-async fn a_user_who_pauses_longer_than_an_iterator_lives_gets_everything_once() {
+async fn a_consumer_that_pauses_longer_than_an_iterator_lives_gets_every_record_once() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 20);
     let me = ground.instance("me");
@@ -109,7 +109,7 @@ async fn a_user_who_pauses_longer_than_an_iterator_lives_gets_everything_once() 
 
 // R8
 #[tokio::test(start_paused = true)]
-async fn an_idle_shard_never_loses_its_iterator_because_the_user_is_slow() {
+async fn a_slow_consumer_does_not_expire_the_iterator_of_an_idle_shard() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     let mut subscription = me.subscribe(latest()).await;

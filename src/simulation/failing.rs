@@ -1,4 +1,4 @@
-//! Reads that fail (R10).
+//! Failed reads (R10).
 
 use tokio::time::sleep;
 
@@ -15,7 +15,7 @@ use crate::{
     subscription::Subscription,
 };
 
-/// The next item is a failed read: how many in a row there were, and whether the reader gave up.
+/// Takes the next item, which must be a failed read. Returns the failures in a row, and whether the reader gave up.
 async fn failed(subscription: &mut Subscription) -> (u32, bool) {
     match error(subscription).await {
         KinesisError::Read { failures, gave_up, .. } => (failures, gave_up),
@@ -25,7 +25,7 @@ async fn failed(subscription: &mut Subscription) -> (u32, bool) {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn every_failed_read_is_an_item_and_repeated_a_second_later_with_the_same_iterator() {
+async fn every_failed_read_is_yielded_and_retried_a_second_later_with_the_same_iterator() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -43,7 +43,7 @@ async fn every_failed_read_is_an_item_and_repeated_a_second_later_with_the_same_
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn after_eleven_failures_in_a_row_the_lease_goes_and_the_next_listing_takes_it_again() {
+async fn after_eleven_failures_in_a_row_the_lease_is_released_and_retaken_at_the_next_listing() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetRecords).after(1).times(11), FailureKind::Other);
@@ -62,7 +62,7 @@ async fn after_eleven_failures_in_a_row_the_lease_goes_and_the_next_listing_take
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn only_the_newest_untaken_failure_is_kept() {
+async fn only_the_newest_untaken_error_is_kept() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetRecords).after(1).times(11), FailureKind::Unreachable);
@@ -74,7 +74,7 @@ async fn only_the_newest_untaken_failure_is_kept() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn what_is_in_flight_stays_valid_for_the_drain_time_and_then_comes_again() {
+async fn open_deliveries_stay_valid_for_the_drain_timeout_and_are_then_redelivered() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");
@@ -97,7 +97,7 @@ async fn what_is_in_flight_stays_valid_for_the_drain_time_and_then_comes_again()
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn the_lease_goes_at_once_when_nothing_is_in_flight_any_more() {
+async fn the_lease_is_released_once_no_delivery_is_open() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -113,7 +113,7 @@ async fn the_lease_goes_at_once_when_nothing_is_in_flight_any_more() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn a_good_read_makes_the_count_start_anew() {
+async fn a_good_read_resets_the_count() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetRecords).times(10), FailureKind::Other);
@@ -128,7 +128,7 @@ async fn a_good_read_makes_the_count_start_anew() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn throttles_and_expiries_neither_count_nor_reset() {
+async fn throttles_and_expired_iterators_neither_count_nor_reset_the_count() {
     for between in [FailureKind::Throttled, FailureKind::IteratorExpired] {
         let ground = Ground::new(&["a"]);
         let me = ground.instance("me");
@@ -144,7 +144,7 @@ async fn throttles_and_expiries_neither_count_nor_reset() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn failed_iterators_count_and_later_ones_too() {
+async fn failed_iterator_requests_count_too() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetShardIterator).times(6), FailureKind::Denied);
@@ -155,9 +155,9 @@ async fn failed_iterators_count_and_later_ones_too() {
     }
 }
 
-// R10, D7
+// R10
 #[tokio::test(start_paused = true)]
-async fn reads_that_are_not_answered_count_and_the_lease_is_kept_meanwhile() {
+async fn timeouts_count_and_the_lease_is_kept_meanwhile() {
     let ground = Ground::new(&["a"]);
     let (me, other) = (ground.instance("me"), ground.instance("other"));
     let fault = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
@@ -174,7 +174,7 @@ async fn reads_that_are_not_answered_count_and_the_lease_is_kept_meanwhile() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn other_shards_go_on_while_one_fails() {
+async fn other_shards_continue_while_one_fails() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("b", 3);
     let me = ground.instance("me");
@@ -199,7 +199,7 @@ async fn other_shards_go_on_while_one_fails() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_was_given_up_is_not_kept_for_ever_by_a_checkpoint_that_cannot_be_stored() {
+async fn a_failing_checkpoint_does_not_keep_an_abandoned_shard_forever() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let (me, other) = (ground.instance("me"), ground.instance("other"));

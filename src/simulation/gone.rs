@@ -1,4 +1,4 @@
-//! Shards that leave the stream, rows that go with them, and listings that only look like it (H4, H6).
+//! Shards that left the stream, the removal of their rows, and listings that only seem to lack shards (H4, H6).
 
 use tokio::time::{Duration, sleep};
 
@@ -17,7 +17,7 @@ use crate::{
     subscription::Subscription,
 };
 
-/// Every item of this time: records settled, and the shards that are said to be gone.
+/// Everything that arrives in this time: the names of the records, each acknowledged, and the shards reported as gone.
 async fn settle(subscription: &mut Subscription, time: Duration) -> (Vec<String>, Vec<String>) {
     let until = tokio::time::Instant::now() + time;
     let (mut said, mut gone) = (Vec::new(), Vec::new());
@@ -38,16 +38,16 @@ fn vec_of<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(ToOwned::to_owned).into()
 }
 
-/// A shard that was split, and records in its children.
+/// A shard that was split, with records in its children.
 fn split(ground: &Ground) {
     ground.kinesis.split("a", ["b", "c"]);
     ground.kinesis.put("b", 1);
     ground.kinesis.put("c", 1);
 }
 
-// F4, H6
+// H6
 #[tokio::test(start_paused = true)]
-async fn a_leased_shard_that_is_gone_is_said_once_and_its_children_start() {
+async fn a_leased_shard_that_is_gone_is_reported_once_and_its_children_start() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -61,9 +61,9 @@ async fn a_leased_shard_that_is_gone_is_said_once_and_its_children_start() {
     assert_eq!((ground.owner("a").await, ground.checkpoint("a").await), (String::new(), "after a0".into()));
 }
 
-// F4, H6
+// H6
 #[tokio::test(start_paused = true)]
-async fn what_is_in_hands_of_a_shard_that_is_gone_may_still_be_settled() {
+async fn open_deliveries_of_a_gone_shard_can_still_be_settled() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -87,7 +87,7 @@ async fn what_is_in_hands_of_a_shard_that_is_gone_may_still_be_settled() {
 
 // H3, H6
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_was_read_to_its_end_before_it_went_is_not_missed_and_its_end_is_stored() {
+async fn a_shard_read_to_its_end_before_it_is_gone_is_not_reported_and_its_end_is_stored() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     split(&ground);
@@ -101,9 +101,9 @@ async fn a_shard_that_was_read_to_its_end_before_it_went_is_not_missed_and_its_e
     assert_eq!(me.table.checkpoints("a"), ["at a0", "SHARD_END"]);
 }
 
-// F4, H6
+// H6
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_went_while_nobody_read_is_said_once_and_holds_its_children_back_no_longer_than_two_listings() {
+async fn an_unread_shard_that_is_gone_is_reported_once_and_blocks_its_children_for_two_listings_at_most() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -127,7 +127,7 @@ async fn a_shard_that_went_while_nobody_read_is_said_once_and_holds_its_children
 
 // H6
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_lacks_a_shard_once_makes_it_neither_gone_nor_finished() {
+async fn one_listing_without_a_shard_makes_it_neither_gone_nor_finished() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -142,9 +142,9 @@ async fn a_listing_that_lacks_a_shard_once_makes_it_neither_gone_nor_finished() 
     assert_eq!(names(&within(&mut subscription, seconds(1)).await), ["b0", "c0"]);
 }
 
-// H6, C4
+// H6
 #[tokio::test(start_paused = true)]
-async fn children_that_are_listed_before_their_parent_wait_for_it() {
+async fn children_listed_before_their_parent_wait_for_it() {
     let ground = Ground::new(&["x", "y"]);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
     sleep(seconds(3)).await;
@@ -157,9 +157,9 @@ async fn children_that_are_listed_before_their_parent_wait_for_it() {
     assert_eq!(settle(&mut subscription, seconds(60)).await, (vec_of(["a0", "a1", "b0", "c0"]), Vec::new()));
 }
 
-// H6, C4
+// H6
 #[tokio::test(start_paused = true)]
-async fn a_first_listing_that_lacks_a_parent_does_not_let_its_children_start() {
+async fn a_first_listing_without_the_parent_does_not_start_the_children() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -173,9 +173,9 @@ async fn a_first_listing_that_lacks_a_parent_does_not_let_its_children_start() {
     assert_eq!(settle(&mut subscription, seconds(60)).await.0, ["a1", "a2", "b0", "c0"]);
 }
 
-// H6, C3
+// H6
 #[tokio::test(start_paused = true)]
-async fn a_first_listing_that_lacks_a_finished_parent_does_not_cost_it_its_row() {
+async fn a_first_listing_without_a_finished_parent_keeps_its_row() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -200,7 +200,7 @@ async fn a_first_listing_that_lacks_a_finished_parent_does_not_cost_it_its_row()
 
 // H6
 #[tokio::test(start_paused = true)]
-async fn listings_that_fail_make_nothing_gone_and_no_row_obsolete() {
+async fn failed_listings_make_no_shard_gone_and_delete_no_row() {
     let ground = Ground::new(&["a"]);
     let (me, other) = (ground.instance("me"), ground.instance("other"));
     let mut mine = me.subscribe(horizon()).await;
@@ -217,9 +217,9 @@ async fn listings_that_fail_make_nothing_gone_and_no_row_obsolete() {
     assert!(other.table.script.made(Ask::Delete).is_empty());
 }
 
-// H6, B3
+// H6
 #[tokio::test(start_paused = true)]
-async fn a_row_goes_when_its_shard_is_gone_and_every_child_has_a_checkpoint_and_who_still_lists_it_does_not_read_it() {
+async fn a_row_is_deleted_once_its_shard_is_gone_and_every_child_has_a_checkpoint() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     split(&ground);
@@ -260,7 +260,7 @@ async fn a_row_stays_as_long_as_a_child_has_no_checkpoint() {
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn children_that_the_last_page_names_start_at_once_whatever_the_listings_do() {
+async fn children_named_by_the_last_page_start_at_once_regardless_of_listings() {
     for listings in ["hide them", "fail", "are slow"] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 1);
@@ -285,7 +285,7 @@ async fn children_that_the_last_page_names_start_at_once_whatever_the_listings_d
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn a_listing_for_the_sake_of_children_is_repeated_within_a_second_when_it_fails() {
+async fn a_failed_listing_for_children_is_retried_within_a_second() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     split(&ground);
@@ -304,7 +304,7 @@ async fn a_listing_for_the_sake_of_children_is_repeated_within_a_second_when_it_
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn a_long_stream_is_listed_page_by_page_and_a_token_stands_alone() {
+async fn a_long_stream_is_listed_page_by_page_by_token_alone() {
     let ground = Ground::new(&["a", "b", "c", "d", "e"]);
     ground.kinesis.list_by(2);
     for shard in ["a", "b", "c", "d", "e"] {
@@ -319,7 +319,7 @@ async fn a_long_stream_is_listed_page_by_page_and_a_token_stands_alone() {
 
 // H4, H6, L5
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_fails_half_way_is_no_listing() {
+async fn a_listing_that_fails_half_way_is_discarded() {
     let ground = Ground::new(&["a", "b", "c"]);
     ground.kinesis.list_by(1);
     let me = ground.instance("me");
@@ -338,9 +338,9 @@ async fn a_listing_that_fails_half_way_is_no_listing() {
     assert_eq!(me.table.script.made(Ask::Take).len(), 3);
 }
 
-// R10
+// R10, X3
 #[tokio::test(start_paused = true)]
-async fn credentials_that_expire_and_come_back_are_errors_that_name_the_action_and_the_stream_and_lose_nothing() {
+async fn expired_credentials_yield_errors_that_name_action_and_stream_and_lose_nothing() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -367,9 +367,9 @@ async fn credentials_that_expire_and_come_back_are_errors_that_name_the_action_a
     assert_eq!(settle(&mut subscription, seconds(30)).await.0, range("a", 3..6));
 }
 
-// D11
+// H5
 #[tokio::test(start_paused = true)]
-async fn a_closed_shard_next_to_open_ones_is_neither_an_error_nor_opened_again_and_again() {
+async fn a_closed_shard_next_to_open_ones_is_no_error_and_is_not_reopened() {
     for (stream, expected) in [(latest(), vec!["b1", "c0"]), (horizon(), vec!["b0", "b1", "c0"])] {
         let ground = Ground::new(&["a", "b", "c"]);
         ground.kinesis.put("b", 1);
@@ -384,9 +384,9 @@ async fn a_closed_shard_next_to_open_ones_is_neither_an_error_nor_opened_again_a
     }
 }
 
-// H6: the first listing was made before the shard was.
+// H6: the first listing was made before the shard existed.
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_came_between_the_first_listing_and_the_first_look_at_the_rows_is_not_gone_when_a_listing_is_late()
+async fn a_shard_created_after_the_first_listing_is_not_gone_if_the_next_listing_lags()
 {
     let ground = Ground::new(&["a"]);
     let first = ground.instance("A").subscribe(horizon()).await;

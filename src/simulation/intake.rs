@@ -1,4 +1,4 @@
-//! A service that takes records: what becomes of each request is up to the test, and everything is written down.
+//! A service that accepts `PutRecords` as the test plans it and records every request.
 
 use std::{
     fmt,
@@ -21,32 +21,32 @@ use crate::{
 /// How long a request takes.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// What becomes of a request.
+/// The result of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// All is stored.
+    /// The service stores all entries.
     Stored,
-    /// The entries at these places fail so, the others are stored.
+    /// The entries at these indexes fail like this; the service stores the others.
     Fails(Vec<(usize, FailureKind)>),
-    /// Nothing is done.
+    /// The request fails, and the service stores nothing.
     Refused(FailureKind),
-    /// All is stored, and the answer is lost.
+    /// The service stores all entries, and the response is lost.
     Lost(FailureKind),
-    /// There is no answer, ever.
+    /// The request never gets a response.
     Hangs,
 }
 
-/// A request that was made.
+/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// After the start.
+    /// The time since the start.
     pub(crate) at: Duration,
     pub(crate) entries: Vec<Entry>,
 }
 
 type Plan = Box<dyn FnMut(usize, &[Entry]) -> Outcome + Send>;
 
-/// See the module.
+/// The service, with the record of its requests.
 pub(crate) struct Intake {
     start: Instant,
     state: Mutex<State>,
@@ -59,18 +59,18 @@ struct State {
 }
 
 impl Intake {
-    /// The plan is asked for the fate of each request, which are counted from 0.
+    /// The plan picks the result of each request. It gets the request's number, from 0, and its entries.
     pub(crate) fn new(plan: impl FnMut(usize, &[Entry]) -> Outcome + Send + 'static) -> Arc<Self> {
         let state = State { plan: Box::new(plan), asked: Vec::new(), stored: Vec::new() };
         Arc::new(Self { start: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// All goes well.
+    /// A service that stores everything.
     pub(crate) fn kind() -> Arc<Self> {
         Self::new(|_, _| Outcome::Stored)
     }
 
-    /// A connection that leads here, and a publisher on it.
+    /// A connection to this service, and a publisher on it.
     pub(crate) fn publisher(self: &Arc<Self>) -> (Arc<Connection>, Publisher) {
         let connection = Arc::new(Connection::default());
         connection.open(Arc::clone(self) as Arc<dyn Service>);
@@ -86,7 +86,7 @@ impl Intake {
         lock(&self.state).asked.clone()
     }
 
-    /// The data of the entries of each request so far.
+    /// The data of all requests so far, one text a request.
     pub(crate) fn requests(&self) -> Vec<String> {
         let asked = self.asked().into_iter();
         asked.map(|asked| asked.entries.iter().map(text).collect::<Vec<_>>().join(" ")).collect()
@@ -96,7 +96,7 @@ impl Intake {
         lock(&self.state).stored.clone()
     }
 
-    /// The data of what is stored, in order.
+    /// The data of all stored entries, in order.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.stored().iter().map(text).collect()
     }

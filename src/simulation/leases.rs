@@ -1,4 +1,4 @@
-//! Leases are kept while the user is slow, and let go when it is time to (L6, E2, E3).
+//! Leases stay while the consumer is slow, and are released when it is time (L6, E2, E3).
 
 use futures::future::join;
 use tokio::time::{Duration, sleep};
@@ -29,7 +29,7 @@ fn every_three_seconds(times: u64) -> Vec<Duration> {
     (1..=times).map(|n| seconds(3 * n)).collect()
 }
 
-/// The error after which the stream ends.
+/// The error that ends the stream.
 async fn end(subscription: &mut Subscription) -> KinesisError {
     loop {
         let error = error(subscription).await;
@@ -55,7 +55,7 @@ async fn a_lease_is_renewed_every_three_seconds_whether_or_not_the_stream_is_pol
 
 // L6, A4
 #[tokio::test(start_paused = true)]
-async fn renewals_and_checkpoints_are_on_time_whatever_the_other_interval_is() {
+async fn renewals_and_checkpoints_are_on_time_independently_of_each_other() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     let subscription = me.subscribe(latest().checkpoint_interval(millis(2_100))).await;
@@ -73,9 +73,9 @@ async fn renewals_and_checkpoints_are_on_time_whatever_the_other_interval_is() {
     assert_eq!(ground.checkpoint("a").await, "after a0");
 }
 
-// D17
+// L6
 #[tokio::test(start_paused = true)]
-async fn a_lease_stays_while_the_user_works_on_one_record_for_long() {
+async fn a_lease_stays_while_the_consumer_works_long_on_one_record() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let (me, other) = (ground.instance("me"), ground.instance("other"));
@@ -87,9 +87,9 @@ async fn a_lease_stays_while_the_user_works_on_one_record_for_long() {
     assert_eq!((ground.owner("a").await.as_str(), ground.row("a").await.unwrap().epoch), ("me", 1));
 }
 
-// D7
+// R10, L6
 #[tokio::test(start_paused = true)]
-async fn a_read_that_is_not_answered_is_given_up_and_costs_no_lease() {
+async fn a_hanging_read_times_out_and_costs_no_lease() {
     let ground = Ground::new(&["a", "b"]);
     let me = ground.instance("me");
     let fault = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
@@ -103,9 +103,9 @@ async fn a_read_that_is_not_answered_is_given_up_and_costs_no_lease() {
     assert_eq!(me.wire.script.times(Op::GetRecords, "b").len(), 32);
 }
 
-// L6, D4
+// L6
 #[tokio::test(start_paused = true)]
-async fn a_dropped_subscription_stores_what_was_settled_and_lets_its_leases_go_at_once() {
+async fn a_dropped_subscription_stores_its_checkpoints_and_releases_its_leases_at_once() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -122,9 +122,9 @@ async fn a_dropped_subscription_stores_what_was_settled_and_lets_its_leases_go_a
     assert_eq!(names(&within(&mut next_one, seconds(1)).await), ["a2"]);
 }
 
-// X1, A12
+// X1, E5
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_is_an_item_and_its_shard_is_taken_again_when_the_other_dies() {
+async fn a_lost_lease_is_yielded_and_its_shard_is_retaken_when_the_other_owner_dies() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");
@@ -149,9 +149,9 @@ async fn a_lost_lease_is_an_item_and_its_shard_is_taken_again_when_the_other_die
     assert!((14_000..=21_000).contains(&ground.millis()), "{}", ground.millis());
 }
 
-// E4, D20
+// E4
 #[tokio::test(start_paused = true)]
-async fn of_two_processes_under_one_owner_id_one_stops_and_says_why() {
+async fn one_of_two_processes_with_the_same_owner_id_stops_with_an_error() {
     let ground = Ground::new(&["a", "b"]);
     let (one, two) = (ground.instance("twin"), ground.instance("twin"));
     let mut first = one.subscribe(latest()).await;
@@ -166,9 +166,9 @@ async fn of_two_processes_under_one_owner_id_one_stops_and_says_why() {
     assert_eq!(ground.owner("a").await, "twin");
 }
 
-// E4, D20: it does not know yet that it is overtaken when it looks at the leases again.
+// E4: it does not know yet that it was overtaken when it reads the leases again.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_was_cut_off_takes_nothing_from_the_twin_that_stands_in_for_it() {
+async fn a_cut_off_process_takes_no_lease_from_its_replacement_with_the_same_owner_id() {
     let ground = Ground::new(&["a", "b", "c"]);
     let (one, two) = (ground.instance("twin"), ground.instance("twin"));
     ground.steal("b", "other").await;
@@ -186,12 +186,12 @@ async fn a_process_that_was_cut_off_takes_nothing_from_the_twin_that_stands_in_f
     assert_eq!(ground.takes().await, 2 * 3);
 }
 
-// E4: neither finds anything of the other one at first.
+// E4: at first neither finds a lease of the other one.
 #[tokio::test(start_paused = true)]
-async fn of_two_processes_that_start_under_one_owner_id_at_the_same_moment_one_goes_on() {
+async fn one_of_two_processes_that_start_together_with_the_same_owner_id_continues() {
     let ground = Ground::new(&["a", "b"]);
     let (one, two) = (ground.instance("twin"), ground.instance("twin"));
-    // Each has one of them at first, and both looked before.
+    // Each instance takes one of the leases at first, because both read the leases before either take.
     for (instance, later) in [(&one, "b"), (&two, "a")] {
         instance.table.script.plan(Rule::on(Ask::Take).of(later), Fault::Delay(millis(100)));
         instance.table.script.plan(Rule::on(Ask::Take), Fault::Delay(millis(10)));
@@ -203,9 +203,9 @@ async fn of_two_processes_that_start_under_one_owner_id_at_the_same_moment_one_g
     assert_eq!(ground.shares().await, [("twin".to_owned(), 2)].into());
 }
 
-// E4: restarted at once, its leases are there and have not run out.
+// E4: it restarts at once, so its leases are there and have not expired.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_is_restarted_under_its_owner_id_has_its_leases_back_also_when_the_first_take_fails() {
+async fn a_restarted_process_gets_its_leases_back_even_if_the_first_take_fails() {
     let ground = Ground::new(&["a", "b"]);
     let (one, two) = (ground.instance("me"), ground.instance("me"));
     one.die(one.subscribe(latest()).await);
@@ -218,7 +218,7 @@ async fn a_process_that_is_restarted_under_its_owner_id_has_its_leases_back_also
 
 // E5
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_dead_instance_is_taken_when_it_stood_still_for_its_time_to_live() {
+async fn the_lease_of_a_dead_instance_is_taken_once_it_stood_still_for_its_ttl() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.die(me.subscribe(latest()).await);
@@ -232,7 +232,7 @@ async fn the_lease_of_a_dead_instance_is_taken_when_it_stood_still_for_its_time_
     assert_eq!(subscription.stats().awaited, 0);
 }
 
-// E2, J8
+// E2
 #[tokio::test(start_paused = true)]
 async fn the_epoch_on_deliveries_grows_with_every_owner() {
     let ground = Ground::new(&["a"]);
@@ -247,9 +247,9 @@ async fn the_epoch_on_deliveries_grows_with_every_owner() {
     assert_eq!(ground.checkpoint("a").await, "after a3");
 }
 
-// B2
+// E2, A3
 #[tokio::test(start_paused = true)]
-async fn renewals_leave_the_checkpoint_alone() {
+async fn renewals_do_not_change_the_checkpoint() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");

@@ -1,4 +1,4 @@
-//! Splits and merges: parents before children, and no time lost between them (H1 to H6).
+//! Splits and merges: parents before children, and no time lost in between (H1 to H6).
 
 use tokio::time::{Duration, Instant, sleep};
 
@@ -16,7 +16,7 @@ use crate::{
     state::shard::{Shards, StoreOp},
 };
 
-/// When a shard was read first.
+/// When a shard was first read.
 fn first_read(me: &Instance, shard: &str) -> Option<Duration> {
     me.wire.script.times(Op::GetRecords, shard).first().copied()
 }
@@ -31,7 +31,7 @@ fn split(count: usize) -> Ground {
     ground
 }
 
-// H1, A2
+// H1, H5
 #[tokio::test(start_paused = true)]
 async fn a_new_consumer_at_the_horizon_reads_the_parent_and_then_its_children() {
     let ground = split(10);
@@ -44,7 +44,7 @@ async fn a_new_consumer_at_the_horizon_reads_the_parent_and_then_its_children() 
 
 // H1, H3, A7
 #[tokio::test(start_paused = true)]
-async fn an_ended_shard_with_one_delivery_out_holds_its_end_and_its_children_back_until_that_is_settled() {
+async fn one_open_delivery_delays_the_shard_end_and_the_children() {
     let ground = split(10);
     let me = ground.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
@@ -63,7 +63,7 @@ async fn an_ended_shard_with_one_delivery_out_holds_its_end_and_its_children_bac
 
 // H3
 #[tokio::test(start_paused = true)]
-async fn a_record_that_waits_to_come_again_holds_the_end_back_too() {
+async fn a_pending_redelivery_delays_the_shard_end() {
     let ground = split(2);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
     let mut parents = take(&mut subscription, 2).await;
@@ -76,9 +76,9 @@ async fn a_record_that_waits_to_come_again_holds_the_end_back_too() {
     assert_eq!(ground.checkpoint("a").await, "SHARD_END");
 }
 
-// H2, A3
+// H2
 #[tokio::test(start_paused = true)]
-async fn a_shard_ends_with_its_last_page_whether_that_holds_records_or_not() {
+async fn a_shard_ends_with_its_last_page_with_or_without_records() {
     for limit in [1, 4, 5, 100] {
         let ground = split(5);
         let me = ground.instance("me");
@@ -92,7 +92,7 @@ async fn a_shard_ends_with_its_last_page_whether_that_holds_records_or_not() {
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn children_start_in_the_moment_of_the_last_settlement_also_after_a_large_page() {
+async fn children_start_at_the_last_settlement_even_after_a_large_page() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_bytes("a", 8 << 20);
     ground.kinesis.split("a", ["b", "c"]);
@@ -104,7 +104,7 @@ async fn children_start_in_the_moment_of_the_last_settlement_also_after_a_large_
     assert_eq!(ground.millis(), 0);
 }
 
-// H3, A4
+// H3
 #[tokio::test(start_paused = true)]
 async fn a_restart_on_an_ended_shard_without_new_records_stores_its_end_at_once() {
     let ground = Ground::new(&["a"]);
@@ -123,7 +123,7 @@ async fn a_restart_on_an_ended_shard_without_new_records_stores_its_end_at_once(
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn children_that_the_listing_shows_late_start_within_a_second() {
+async fn children_that_the_listing_shows_late_start_within_a_second_of_it() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -139,9 +139,9 @@ async fn children_that_the_listing_shows_late_start_within_a_second() {
     assert!(ground.millis() - appeared <= 1_000, "{}", ground.millis() - appeared);
 }
 
-// A1
+// R6, H4
 #[tokio::test(start_paused = true)]
-async fn children_are_read_from_their_oldest_record_after_a_crash_right_behind_the_end_of_their_parent() {
+async fn after_a_crash_right_after_the_parents_end_children_start_at_their_oldest_record() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -161,9 +161,9 @@ async fn children_are_read_from_their_oldest_record_after_a_crash_right_behind_t
     assert_eq!(first_read(&next_one, "a"), None);
 }
 
-// C1, H1
+// H1
 #[tokio::test(start_paused = true)]
-async fn the_child_of_a_merge_comes_after_all_records_of_both_parents() {
+async fn the_child_of_a_merge_follows_all_records_of_both_parents() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1_000);
     ground.kinesis.put("b", 1);
@@ -178,9 +178,9 @@ async fn the_child_of_a_merge_comes_after_all_records_of_both_parents() {
     assert_eq!(name(&next(&mut subscription).await), "c0");
 }
 
-// H4, E2
+// H4
 #[tokio::test(start_paused = true)]
-async fn parents_of_a_merge_that_two_instances_hold_hold_the_child_back_until_the_last_has_ended() {
+async fn the_child_of_a_merge_waits_for_parents_on_two_instances() {
     let ground = Ground::new(&["a", "b"]);
     ground.steal("b", "other").await;
     let (me, other) = (ground.instance("me"), ground.instance("other"));
@@ -200,9 +200,9 @@ async fn parents_of_a_merge_that_two_instances_hold_hold_the_child_back_until_th
     assert_eq!((name(&next(&mut others).await), ground.millis() - begun), ("c0", 0));
 }
 
-// C3
+// H1, H3
 #[tokio::test(start_paused = true)]
-async fn a_finished_parent_is_not_read_again_after_a_restart_and_holds_nobody_back() {
+async fn a_finished_parent_is_not_reread_after_a_restart_and_blocks_no_child() {
     let ground = split(3);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
     take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
@@ -216,9 +216,9 @@ async fn a_finished_parent_is_not_read_again_after_a_restart_and_holds_nobody_ba
     assert_eq!(ground.row("a").await.unwrap().epoch, 1);
 }
 
-// C4, H1
+// H1, H6
 #[tokio::test(start_paused = true)]
-async fn a_child_waits_for_a_parent_that_is_listed_and_has_no_row_yet() {
+async fn a_child_waits_for_a_listed_parent_without_a_row() {
     let ground = split(1);
     let me = ground.instance("me");
     me.table.fail(Rule::on(Ask::Take).of("a").times(10));
@@ -235,7 +235,7 @@ async fn a_child_waits_for_a_parent_that_is_listed_and_has_no_row_yet() {
 
 // R6
 #[tokio::test(start_paused = true)]
-async fn a_child_that_appears_later_is_read_from_its_oldest_record_also_from_the_tip() {
+async fn a_child_that_appears_later_is_read_from_its_oldest_record_even_under_latest() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
     sleep(seconds(5)).await;
@@ -249,7 +249,7 @@ async fn a_child_that_appears_later_is_read_from_its_oldest_record_also_from_the
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn a_long_line_of_empty_shards_is_walked_down_in_no_time() {
+async fn a_long_chain_of_empty_shards_is_read_through_at_once() {
     let ground = Ground::new(&["a"]);
     for two in ["a", "b", "c", "d", "e", "f"].windows(2) {
         ground.kinesis.split(two[0], [two[1], &format!("{}x", two[1])]);
@@ -260,9 +260,9 @@ async fn a_long_line_of_empty_shards_is_walked_down_in_no_time() {
     assert!(ground.millis() < 100, "{}", ground.millis());
 }
 
-// F4, H6
+// H6
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_gone_does_not_hold_its_children_back() {
+async fn a_gone_shard_does_not_block_its_children() {
     let ground = Ground::new(&["a"]);
     let mut subscription = ground.instance("me").subscribe(latest()).await;
     ground.kinesis.split("a", ["b", "c"]);
@@ -280,7 +280,7 @@ async fn a_shard_that_is_gone_does_not_hold_its_children_back() {
 
 // H3
 #[tokio::test(start_paused = true)]
-async fn an_end_that_is_seen_too_late_does_not_pass_records_that_were_not_handed_out() {
+async fn a_late_shard_end_does_not_pass_undelivered_records() {
     let ground = split(3);
     let me = ground.instance("me");
     let context = me.context(horizon());

@@ -1,4 +1,5 @@
-//! Listings are made beside everything else: one that hangs holds up neither leases nor the shards that are known (L6, H4).
+//! Listings run concurrently with everything else. A listing that hangs blocks neither leases nor known shards (L6,
+//! H4).
 
 use super::{
     script::{Fault, Rule},
@@ -13,15 +14,15 @@ use crate::{
 
 const THREE: [&str; 3] = ["a", "b", "c"];
 
-/// From here on no listing of the instance is answered, as long as a call may take.
+/// From here on, listings of the instance hang for as long as a call may take.
 fn hang(instance: &Instance) {
     let fault = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
     instance.wire.script.plan(Rule::on(Op::ListShards).always(), fault);
 }
 
-// L6, D4
+// L6, E5
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_let_go_is_taken_with_the_next_round_while_a_listing_hangs() {
+async fn a_released_lease_is_taken_in_the_next_round_while_a_listing_hangs() {
     let ground = Ground::new(&THREE);
     let (a, b) = (ground.instance("A"), ground.instance("B"));
     let first = a.subscribe(latest()).await;
@@ -44,15 +45,15 @@ async fn the_leases_of_a_dead_instance_are_taken_in_time_while_a_listing_hangs()
     hang(&b);
     ground.until(9_500).await;
     a.die(dying);
-    // Seen to move at 12 s for the last time.
+    // Other instances saw the lease change for the last time at 12 s.
     ground.until(22_010).await;
     assert_eq!(ground.shares().await, [("B".to_owned(), 3)].into());
     drop(second);
 }
 
-// D14
+// E5
 #[tokio::test(start_paused = true)]
-async fn shards_are_asked_for_and_handed_over_while_the_listings_of_both_sides_hang() {
+async fn shards_are_handed_over_while_the_listings_of_both_instances_hang() {
     let ground = Ground::new(&["a", "b", "c", "d"]);
     let (a, b) = (ground.instance("A"), ground.instance("B"));
     let first = a.subscribe(latest()).await;
@@ -68,7 +69,7 @@ async fn shards_are_asked_for_and_handed_over_while_the_listings_of_both_sides_h
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn children_that_the_last_page_names_start_at_once_while_a_listing_hangs() {
+async fn children_named_by_the_last_page_start_at_once_while_a_listing_hangs() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.name_children();
     ground.kinesis.put("a", 1);
@@ -87,9 +88,9 @@ async fn children_that_the_last_page_names_start_at_once_while_a_listing_hangs()
     children.into_iter().for_each(Delivery::ack);
 }
 
-// H4: what the listing under way was asked before the end, says nothing about the children.
+// H4: the listing under way was sent before the end, so it says nothing about the children.
 #[tokio::test(start_paused = true)]
-async fn an_end_that_comes_while_a_listing_is_under_way_is_followed_by_another_listing_at_once() {
+async fn a_shard_end_during_a_listing_triggers_another_listing_at_once() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -108,7 +109,7 @@ async fn an_end_that_comes_while_a_listing_is_under_way_is_followed_by_another_l
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_no_listing() {
+async fn closing_does_not_wait_for_a_listing() {
     let ground = Ground::new(&THREE);
     let me = ground.instance("me");
     let subscription = me.subscribe(latest()).await;
@@ -119,9 +120,9 @@ async fn closing_waits_for_no_listing() {
     assert!(ground.shares().await.is_empty());
 }
 
-// E1: what a listing shows that is not new is no reason to read the leases.
+// E1: a listing without news is no reason to read the leases.
 #[tokio::test(start_paused = true)]
-async fn the_leases_are_read_after_a_listing_only_if_it_brought_something() {
+async fn a_listing_is_followed_by_a_read_of_the_leases_only_if_it_has_news() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.hide("b");
     let me = ground.instance("me");

@@ -1,4 +1,4 @@
-//! Where a shard was opened is durable before its first record goes out (R13).
+//! The opening position of a shard is durable before its first record is delivered (R13).
 
 use tokio::time::sleep;
 
@@ -16,7 +16,7 @@ use crate::{
 
 // R13
 #[tokio::test(start_paused = true)]
-async fn the_first_record_is_handed_out_when_the_row_holds_its_place_and_not_before() {
+async fn the_first_record_is_delivered_only_once_the_row_holds_its_position() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -31,7 +31,7 @@ async fn the_first_record_is_handed_out_when_the_row_holds_its_place_and_not_bef
 
 // R13
 #[tokio::test(start_paused = true)]
-async fn a_place_that_cannot_be_stored_holds_the_first_record_back_until_it_is() {
+async fn the_first_record_waits_until_its_position_is_stored() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -48,9 +48,9 @@ async fn a_place_that_cannot_be_stored_holds_the_first_record_back_until_it_is()
     assert_eq!(ground.millis(), 100 + 200 + 400 + 800);
 }
 
-// R13, A11
+// R13
 #[tokio::test(start_paused = true)]
-async fn ten_records_after_the_tip_of_which_none_was_settled_come_again_after_the_process_died() {
+async fn ten_unsettled_records_after_the_tip_are_redelivered_after_a_crash() {
     for (successor, wait) in [("me", 0), ("another", 13)] {
         for read in [0, 5, 10] {
             let ground = Ground::new(&["a"]);
@@ -70,9 +70,9 @@ async fn ten_records_after_the_tip_of_which_none_was_settled_come_again_after_th
     }
 }
 
-// R13, A8
+// R13, A3
 #[tokio::test(start_paused = true)]
-async fn what_was_dropped_before_the_process_died_comes_again_although_later_records_were_settled() {
+async fn a_record_dropped_before_a_crash_is_redelivered_even_if_later_ones_were_settled() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 10);
     let me = ground.instance("me");
@@ -91,7 +91,7 @@ async fn what_was_dropped_before_the_process_died_comes_again_although_later_rec
 
 // R13
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_has_a_checkpoint_is_not_marked_again() {
+async fn a_shard_with_a_checkpoint_stores_no_opening_position() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;

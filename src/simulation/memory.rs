@@ -1,4 +1,4 @@
-//! A thousand shards whose pages are as large as there are, and a user who stands still (A5).
+//! A thousand shards with pages of the largest size, and a consumer that stands still (A5).
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use crate::{
 const MIB: usize = 1 << 20;
 const SHARDS: usize = 1_000;
 
-/// A page as large as there are. All pages share it, or else a model of many of them would not fit into memory.
+/// A page of the largest size. All pages share it, because a model with many of them would not fit into memory.
 static LARGE: LazyLock<Bytes> = LazyLock::new(|| vec![b'.'; 10 * MIB - 1].into());
 
 fn shards() -> Vec<String> {
@@ -40,14 +40,14 @@ fn with_latency(ground: &Ground) -> Instance {
     so_far_away(ground, 20)
 }
 
-/// Each read takes so many milliseconds.
+/// Every read takes this many milliseconds.
 fn so_far_away(ground: &Ground, latency: u64) -> Instance {
     let me = ground.instance("me");
     me.wire.script.plan(Rule::on(Op::GetRecords).always(), Fault::Delay(millis(latency)));
     me
 }
 
-/// The most bytes that are held in this time.
+/// The most bytes that are held during this time.
 async fn most_held(subscription: &Subscription, time: u64) -> usize {
     let mut most = 0;
     for _ in 0..time * 10 {
@@ -59,7 +59,7 @@ async fn most_held(subscription: &Subscription, time: u64) -> usize {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn a_thousand_shards_with_the_largest_pages_are_opened_within_the_bound() {
+async fn a_thousand_shards_with_the_largest_pages_open_within_the_bound() {
     let ground = ground();
     (0..2).for_each(|_| put_one_each(&ground, &LARGE));
     let me = with_latency(&ground);
@@ -74,7 +74,7 @@ async fn a_thousand_shards_with_the_largest_pages_are_opened_within_the_bound() 
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn shards_that_were_at_their_tips_come_back_from_an_outage_within_the_bound() {
+async fn shards_at_their_tips_recover_from_an_outage_within_the_bound() {
     let ground = ground();
     let me = with_latency(&ground);
     let subscription = me.subscribe(latest()).await;
@@ -87,7 +87,7 @@ async fn shards_that_were_at_their_tips_come_back_from_an_outage_within_the_boun
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn readers_that_waited_at_their_tips_for_a_user_who_stood_still_go_on_within_the_bound() {
+async fn readers_that_waited_for_a_slow_consumer_continue_within_the_bound() {
     let ground = ground();
     let me = with_latency(&ground);
     let mut subscription = me.subscribe(latest().max_buffered_bytes(8 * MIB)).await;
@@ -103,7 +103,7 @@ async fn readers_that_waited_at_their_tips_for_a_user_who_stood_still_go_on_with
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn reads_that_hang_keep_room_from_the_others_for_a_while_only() {
+async fn hanging_reads_hold_their_reserved_bytes_only_for_a_while() {
     let ground = Ground::new(&["a", "b", "c", "d", "e", "f", "g"]);
     ground.kinesis.put("g", 1);
     let me = ground.instance("me");
@@ -115,14 +115,14 @@ async fn reads_that_hang_keep_room_from_the_others_for_a_while_only() {
 
 // A5, R7
 #[tokio::test(start_paused = true)]
-async fn idle_shards_are_read_at_their_interval_however_many_and_however_far_away_they_are() {
+async fn idle_shards_are_read_at_their_interval_regardless_of_number_and_latency() {
     let ground = ground();
     let me = so_far_away(&ground, 250);
     let subscription = me.subscribe(latest()).await;
     sleep(seconds(15)).await;
     let since = millis(ground.millis().try_into().unwrap());
     sleep(seconds(60)).await;
-    // One in 1.25 s.
+    // One every 1.25 s.
     assert_eq!(me.wire.script.count(Op::GetRecords, since), SHARDS * 60 * 4 / 5);
     drop(subscription);
 }

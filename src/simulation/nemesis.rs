@@ -1,4 +1,4 @@
-//! What goes wrong between an instance and the services that it calls.
+//! Faults between an instance and the services that it calls.
 
 use kinesis_stream_support::Rng;
 
@@ -12,7 +12,7 @@ use crate::{
     simulation::harness::{millis, seconds},
 };
 
-/// The next calls of one kind fail, hang, are late, or lose their answers.
+/// Makes the next calls of one kind fail, hang, run late, or lose their responses.
 pub(crate) fn trouble(rng: &mut Rng, wire: &Script<Op, FailureKind>, table: &Script<Ask, StoreError>) {
     let (times, skip) = (1 + rng.index(12), rng.index(10));
     let pause = millis(rng.below(6_000));

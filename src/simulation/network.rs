@@ -1,5 +1,5 @@
-//! The lease table at the end of a line: calls and answers take their time on the way, and some are lost. What is under
-//! way arrives, also when its caller is stopped, has given up, or is dead.
+//! The lease table behind a network: requests and responses take time, and some are lost. A message that is under way
+//! arrives even if its caller is stopped, has given up, or is dead.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use crate::{
 
 type Arrival = Box<dyn FnOnce(&Network) + Send>;
 
-/// Everything that is under way.
+/// All messages that are under way.
 pub(crate) struct Network {
     clock: Clock,
     under_way: Mutex<UnderWay>,
@@ -41,7 +41,7 @@ pub(crate) struct Network {
 #[derive(Default)]
 struct UnderWay {
     sent: u64,
-    /// By when they are due, and of those that are due together the first one sent comes first.
+    /// The messages by arrival time. Messages with the same time arrive in the order in which they were sent.
     arrivals: BTreeMap<(u64, u64), Arrival>,
 }
 
@@ -60,7 +60,7 @@ impl Network {
         under_way.arrivals.insert(key, Box::new(arrival));
     }
 
-    /// What is due arrives.
+    /// Delivers the messages that are due.
     pub(crate) fn deliver(&self) {
         let now = self.clock.millis();
         loop {
@@ -79,7 +79,7 @@ impl fmt::Debug for Network {
     }
 }
 
-/// See the module.
+/// The lease table as one instance sees it through the network.
 #[derive(Debug)]
 pub(crate) struct Line {
     network: Arc<Network>,
@@ -91,12 +91,12 @@ pub(crate) struct Line {
 #[derive(Debug)]
 struct State {
     rng: Rng,
-    /// A call, and an answer, are under way for less than so many milliseconds.
+    /// The upper bound for the time that a request, and a response, takes, in milliseconds.
     lag: u64,
     ttl: Duration,
     /// The number of the last call on each row.
     calls: BTreeMap<ShardId, u64>,
-    /// Until when each lease is good, on the caller's own clock.
+    /// The deadline of each lease, on the caller's clock.
     deadlines: BTreeMap<(String, u64), Instant>,
 }
 
@@ -116,13 +116,13 @@ impl State {
         shard.is_none_or(|shard| self.calls[shard] == number)
     }
 
-    /// The answer to a call sent at this moment came back: the lease is good from then on.
+    /// Notes that a call sent at `sent` got its response: the lease is valid for a TTL from then on.
     fn came_back(&mut self, key: &LeaseKey, epoch: u64, sent: Instant) {
         self.deadlines.insert((key.shard.to_string(), epoch), sent + self.ttl);
     }
 }
 
-/// What becomes of a call that arrives.
+/// The result of a call that arrives.
 enum Outcome {
     Answered,
     Lost(StoreError),
@@ -130,7 +130,7 @@ enum Outcome {
 }
 
 impl Line {
-    /// `lag`: a call, and an answer, are under way for less than so many milliseconds.
+    /// `lag`: the upper bound for the time that a request, and a response, takes, in milliseconds.
     pub(crate) fn new(
         network: &Arc<Network>,
         rows: &Arc<RecordedTable>,
@@ -146,21 +146,21 @@ impl Line {
         }
     }
 
-    /// Nothing goes wrong from here on, and calls take less than a tenth of a second.
+    /// Ends all faults. From here on, a call takes less than a tenth of a second.
     pub(crate) fn heal(&self) {
         self.script.heal();
         let mut state = lock(&self.state);
         state.lag = state.lag.min(50);
     }
 
-    /// How long past the deadline of its lease a record is that is handed out now; none if it is in time (E3).
+    /// How long after the deadline of its lease a record is delivered now; `None` if it is in time (E3).
     pub(crate) fn lateness(&self, shard: &str, epoch: u64) -> Option<Duration> {
         let deadline = lock(&self.state).deadlines.get(&(shard.to_owned(), epoch)).copied();
         let now = Instant::now();
         deadline.map_or(Some(Duration::MAX), |deadline| (now >= deadline).then(|| now - deadline))
     }
 
-    /// Makes a call. One that was given up does not arrive after a later one on the same row.
+    /// Makes a call. A call that its caller gave up does not arrive after a later one on the same row.
     fn call<T: Send + 'static>(
         &self,
         op: Ask,
@@ -196,7 +196,7 @@ impl Line {
         told.map(|told| told.unwrap_or_else(|_| Err(StoreError::new("no answer")))).boxed()
     }
 
-    /// A write of a holder.
+    /// A conditional write by the holder of a lease.
     fn write<'a>(
         &'a self,
         op: Ask,
@@ -215,7 +215,7 @@ impl Line {
     }
 }
 
-/// The table itself answers at once.
+/// The result of the table, which responds at once.
 fn at_once<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
     answer.now_or_never().expect("the table answers at once")
 }

@@ -15,7 +15,7 @@ use crate::{
     simulation::harness::{Ground, error, horizon, latest, millis, names, next, seconds, within},
 };
 
-/// A ground with a shard that holds some old records.
+/// A harness with a shard that holds some old records.
 async fn old() -> Ground {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
@@ -23,7 +23,7 @@ async fn old() -> Ground {
     ground
 }
 
-// L5, E7
+// L5
 #[tokio::test(start_paused = true)]
 async fn a_record_put_right_after_subscribing_is_read() {
     let ground = old().await;
@@ -34,7 +34,7 @@ async fn a_record_put_right_after_subscribing_is_read() {
 
 // L5
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_first_iterator_failed_opens_at_the_moment_of_subscribing() {
+async fn a_shard_whose_first_iterator_failed_opens_at_the_time_of_subscribing() {
     let ground = old().await;
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetShardIterator).times(4), FailureKind::Other);
@@ -47,7 +47,7 @@ async fn a_shard_whose_first_iterator_failed_opens_at_the_moment_of_subscribing(
 
 // L5
 #[tokio::test(start_paused = true)]
-async fn a_first_pass_that_fails_anywhere_does_not_move_the_tip() {
+async fn a_failure_in_the_first_pass_does_not_move_the_tip() {
     for broken in ["listing", "leases", "take"] {
         let ground = old().await;
         let me = ground.instance("me");
@@ -66,7 +66,7 @@ async fn a_first_pass_that_fails_anywhere_does_not_move_the_tip() {
 
 // L5, H4
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_somebody_waits_for_is_repeated_within_a_second_when_it_fails() {
+async fn an_urgent_listing_is_retried_within_a_second() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -100,7 +100,7 @@ async fn the_first_iterators_are_fetched_concurrently_and_before_subscribe_retur
 
 // R5
 #[tokio::test(start_paused = true)]
-async fn an_initial_position_is_for_new_consumers_and_a_start_position_for_all() {
+async fn initial_position_applies_to_new_consumers_and_start_at_to_all() {
     let ground = old().await;
     let mut first = ground.instance("me").subscribe(horizon()).await;
     for _ in 0..3 {
@@ -116,7 +116,7 @@ async fn an_initial_position_is_for_new_consumers_and_a_start_position_for_all()
 
 // R6
 #[tokio::test(start_paused = true)]
-async fn a_start_at_a_record_moves_its_shard_alone() {
+async fn start_at_a_record_moves_only_its_shard() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 3);
     ground.kinesis.put("b", 3);
@@ -128,7 +128,7 @@ async fn a_start_at_a_record_moves_its_shard_alone() {
 
 // R2
 #[tokio::test(start_paused = true)]
-async fn a_timestamp_begins_with_the_first_record_that_arrived_then_or_later() {
+async fn a_timestamp_starts_at_the_first_record_that_arrived_then_or_later() {
     let ground = Ground::new(&["a"]);
     for _ in 0..5 {
         ground.kinesis.put("a", 1);
@@ -140,9 +140,9 @@ async fn a_timestamp_begins_with_the_first_record_that_arrived_then_or_later() {
     assert_eq!(names(&within(&mut subscription, seconds(5)).await), ["a2", "a3", "a4"]);
 }
 
-// D11, H5
+// H5
 #[tokio::test(start_paused = true)]
-async fn a_closed_shard_beside_open_ones_is_passed_over_in_silence() {
+async fn under_latest_a_closed_shard_next_to_open_ones_is_skipped_silently() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
     ground.kinesis.split("a", ["b", "c"]);
@@ -160,7 +160,7 @@ async fn a_closed_shard_beside_open_ones_is_passed_over_in_silence() {
 
 // L5, H4
 #[tokio::test(start_paused = true)]
-async fn a_first_iterator_that_is_slow_later_on_holds_up_no_other_shard() {
+async fn a_slow_first_iterator_of_a_later_shard_blocks_no_other_shard() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     let mut subscription = me.subscribe(latest()).await;

@@ -1,13 +1,13 @@
-//! What is true of a stream and its consumers, kept by an all-seeing observer who notes every violation.
+//! An observer that sees everything, keeps the true state of a stream and its consumers, and notes every violation of
+//! the invariants:
 //!
-//! - Every record arrives, and those of one key arrive first in the order in which they were put.
-//! - A shard is read when its parents are read and settled, and from its checkpoint on without a gap.
-//! - A record comes again when it was given back, or under a new lease whose checkpoint did not cover it. Nothing else
-//!   comes twice.
-//! - A checkpoint never moves back and never passes a record that is not settled. A lease that is let go leaves everything
-//!   covered that was settled. What a commit calls stored is covered, once.
-//! - Epochs grow one by one, an old one writes nothing, and a lease is taken from another instance only after it stood
-//!   still for its time to live. From then on that one hands out nothing.
+//! - Every record is delivered. The first deliveries of a key's records follow the order in which they were put.
+//! - A shard is read once its parents are read and settled, and from its checkpoint on without a gap.
+//! - A record is delivered again only if it was given back, or under a new lease whose checkpoint does not cover it.
+//! - A checkpoint never moves back and never passes a record that is not settled. A released lease covers every record
+//!   that was settled. A record whose commit returned `Stored` is covered, under one epoch.
+//! - Epochs grow by one, and an old epoch writes nothing. An instance takes a lease from another one only after the
+//!   lease stood still for its time to live. From then on the old owner delivers nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,61 +28,61 @@ use crate::{
     util::mutex::lock,
 };
 
-/// A record by its shard and its place in it.
+/// A record: its shard, and its index in the shard.
 pub(crate) type Which = (String, usize);
 
-/// How far the clocks of instances may lie apart, in milliseconds.
+/// How far the clocks of instances may differ, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Doubt {
-    /// A lease may seem to have run out so much too early.
+    /// A lease may seem to expire this much too early.
     pub(crate) early: u64,
-    /// Its holder may believe in it for so long after another one has taken it.
+    /// A holder may believe in its lease for this long after another instance has taken it.
     pub(crate) late: u64,
 }
 
-/// See the module.
+/// The true state of a stream and its consumers.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) doubt: Doubt,
-    /// Milliseconds that a lease lives.
+    /// How long a lease lives, in milliseconds.
     pub(crate) ttl: u64,
     /// Owner ids under which two instances run.
     pub(crate) twins: BTreeSet<String>,
     books: BTreeMap<String, Book>,
     keys: Vec<Key>,
-    /// What was done with leases, in words.
+    /// The changes of leases, in words.
     deeds: Vec<String>,
     violations: Vec<String>,
-    /// Everything that happened, as one number.
+    /// A hash of everything that happened.
     story: DefaultHasher,
     pub(crate) counts: Counts,
-    /// Nobody gives anything back any more.
+    /// No worker gives records back any more.
     pub(crate) is_calm: bool,
 }
 
-/// How much happened.
+/// How often each thing happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) records: usize,
     pub(crate) deliveries: usize,
-    /// Under a new lease.
+    /// Deliveries under a new lease.
     pub(crate) repeats: usize,
-    /// After having been given back.
+    /// Deliveries of records that were given back.
     pub(crate) redeliveries: usize,
     pub(crate) takes: usize,
-    /// Of leases of others that ran out.
+    /// Takes of leases of others that expired.
     pub(crate) takeovers: usize,
-    /// Of leases that others let go for the one that takes them.
+    /// Takes of leases that others released for the taker.
     pub(crate) hand_overs: usize,
-    /// Repeats under these.
+    /// Repeats under handed-over leases.
     pub(crate) handed_over_twice: usize,
     pub(crate) asks: usize,
     pub(crate) writes: usize,
     pub(crate) shards: usize,
     pub(crate) swept: usize,
-    /// Instances that ended because another one ran under their owner id, and how often that one had ended likewise before,
-    /// and had neither died nor left.
+    /// Instances that ended because another one ran under their owner id, and how often the other one had ended for the
+    /// same reason before, without having died or left.
     pub(crate) twins_ended: usize,
     pub(crate) both_ended: usize,
 }
@@ -110,28 +110,28 @@ impl std::ops::Add for Counts {
     }
 }
 
-/// One shard.
+/// The true state of one shard.
 #[derive(Debug, Default)]
 struct Book {
     parents: Vec<String>,
     closed: bool,
-    /// The key of each record and its place among those of its key.
+    /// The key of each record, and its index among the records of that key.
     records: Vec<(usize, usize)>,
     settled: BTreeSet<usize>,
-    /// So many from the front are settled.
+    /// How many records from the front are settled.
     run: usize,
     delivered: usize,
-    /// What the row holds, what that covers, and whether it is the end.
+    /// The checkpoint in the row, how many records it covers, and whether it is the end.
     place: Option<Checkpoint>,
     covered: usize,
     ended: bool,
     swept: bool,
     owner: Option<String>,
     wanted_by: Option<String>,
-    /// When its owner wrote last.
+    /// When its owner last wrote, in milliseconds.
     alive_at: u64,
     epochs: BTreeMap<u64, Epoch>,
-    /// Under which epoch a commit was told that a record is covered.
+    /// The epoch under which each record's commit returned `Stored`.
     commits: BTreeMap<usize, u64>,
 }
 
@@ -146,13 +146,13 @@ impl Book {
 struct Epoch {
     owner: String,
     taken_at: u64,
-    /// It was asked for and let go.
+    /// The owner asked for the lease, and the former owner released it.
     handed_over: bool,
     /// The next record to be delivered.
     next: usize,
-    /// How often each record that is not settled was delivered, and whether it was given back.
+    /// The deliveries that are not settled: how often each record was delivered, and whether it was given back.
     open: BTreeMap<usize, (u32, bool)>,
-    /// The end was stored before.
+    /// The end was stored before this epoch.
     ended: bool,
 }
 
@@ -164,14 +164,14 @@ struct Key {
 }
 
 impl Epoch {
-    /// The first record that is not settled under it.
+    /// The first record that is not settled under this epoch.
     fn settled_upto(&self) -> usize {
         self.open.keys().next().copied().unwrap_or(self.next)
     }
 }
 
 impl World {
-    /// A stream of so many keys, which fall into these shards one after the other.
+    /// A stream with this many keys, spread over these shards.
     pub(crate) fn new(clock: Clock, shards: &[&str], keys: usize) -> Self {
         let key = |n: usize| Key { shard: shards[n % shards.len()].to_owned(), written: 0, delivered: 0 };
         Self {
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// A record of some key is put. The shard into which it goes.
+    /// Puts a record with a random key. Returns its shard.
     pub(crate) fn put(&mut self, rng: &mut Rng) -> String {
         let key = rng.index(self.keys.len());
         let Key { shard, written, .. } = &mut self.keys[key];
@@ -199,7 +199,7 @@ impl World {
         shard.clone()
     }
 
-    /// Whether somebody ever read this shard.
+    /// Whether an instance ever read this shard.
     pub(crate) fn is_known(&self, shard: &str) -> bool {
         !self.books[shard].epochs.is_empty()
     }
@@ -208,17 +208,17 @@ impl World {
         self.books.iter().filter(|(_, book)| !book.closed).map(|(shard, _)| shard.clone()).collect()
     }
 
-    /// Whether every row holds a place.
+    /// Whether every row holds a checkpoint.
     pub(crate) fn is_placed(&self) -> bool {
         self.books.values().all(|book| book.place.is_some())
     }
 
-    /// A name for a shard that is to be.
+    /// A name for a new shard.
     pub(crate) fn new_shard(&self, offset: usize) -> String {
         format!("s{}.", self.books.len() + offset)
     }
 
-    /// These shards are closed, and their keys fall into those.
+    /// Closes the parents and moves their keys to the children.
     pub(crate) fn reshard(&mut self, parents: &[String], children: &[String]) {
         for parent in parents {
             self.books.get_mut(parent).unwrap().closed = true;
@@ -232,17 +232,17 @@ impl World {
         self.counts.shards += children.len();
     }
 
-    /// Closed shards whose end is stored, and whose parents are gone already if they can be.
+    /// The shards whose end is stored.
     pub(crate) fn finished(&self) -> Vec<String> {
         self.books.iter().filter(|(_, book)| book.ended).map(|(shard, _)| shard.clone()).collect()
     }
 
-    /// What the row of a shard covers: so many records may be trimmed.
+    /// How many records the row of a shard covers, and so how many may be trimmed.
     pub(crate) fn covered(&self, shard: &str) -> usize {
         self.books[shard].covered
     }
 
-    /// A record is delivered.
+    /// Notes the delivery of a record.
     pub(crate) fn delivered(&mut self, (shard, index): &Which, epoch: u64, attempt: u32) {
         let at = self.clock.millis();
         (at, shard, index, epoch, attempt).hash(&mut self.story);
@@ -294,13 +294,13 @@ impl World {
         current.open.insert(*index, (attempt, false));
     }
 
-    /// A record is about to be given back.
+    /// Notes that a record is about to be given back.
     pub(crate) fn given_back(&mut self, (shard, index): &Which, epoch: u64) {
         let epoch = self.books.get_mut(shard).unwrap().epochs.get_mut(&epoch).unwrap();
         epoch.open.get_mut(index).unwrap().1 = true;
     }
 
-    /// A record is about to be settled.
+    /// Notes that a record is about to be settled.
     pub(crate) fn settled(&mut self, (shard, index): &Which, epoch: u64) {
         let book = self.books.get_mut(shard).unwrap();
         book.settled.insert(*index);
@@ -310,7 +310,7 @@ impl World {
         book.epochs.get_mut(&epoch).unwrap().open.remove(index);
     }
 
-    /// A commit was answered.
+    /// Notes the result of a commit.
     pub(crate) fn committed(&mut self, (shard, index): &Which, epoch: u64, commit: Commit) {
         (shard, index, epoch, commit).hash(&mut self.story);
         if commit != Commit::Stored {
@@ -357,7 +357,7 @@ impl World {
         book.epochs.insert(lease.epoch, epoch);
     }
 
-    /// A holder wrote: its book, if it still is the holder.
+    /// Notes a write by a holder and checks that it still holds the lease. Returns the shard.
     fn holds(&mut self, held: &Held) -> &mut Book {
         let (shard, now) = (held.key.shard.as_str(), self.clock.millis());
         let book = self.books.get_mut(shard).unwrap();
@@ -369,13 +369,13 @@ impl World {
         book
     }
 
-    /// So many records of a shard are settled under this lease.
+    /// How many records of a shard are settled under this lease.
     fn settled_upto(&self, held: &Held) -> usize {
         let book = &self.books[held.key.shard.as_str()];
         book.epochs.get(&held.epoch).map_or(0, Epoch::settled_upto)
     }
 
-    /// A lease was let go by a call that was sent when so many records were settled.
+    /// Notes a release. `settled` is how many records were settled when the call was sent.
     fn released(&mut self, held: &Held, settled: usize) {
         let (shard, now) = (held.key.shard.as_str(), self.clock.millis());
         self.deeds.push(format!("{shard} is let go by {}, epoch {}, at {now} ms", held.owner, held.epoch));
@@ -442,7 +442,7 @@ impl World {
         self.twins.contains(owner)
     }
 
-    /// How many shards each instance holds that are not at their end.
+    /// How many shards that are not at their end each instance holds.
     pub(crate) fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
         for owner in self.books.values().filter(|book| !book.ended).filter_map(|book| book.owner.as_deref()) {
@@ -451,12 +451,12 @@ impl World {
         shares
     }
 
-    /// Rows in which somebody asks for a shard.
+    /// The shards that an instance asks for, with that instance.
     pub(crate) fn marks(&self) -> Vec<(&str, &str)> {
         self.books.iter().filter_map(|(shard, book)| Some((shard.as_str(), book.wanted_by.as_deref()?))).collect()
     }
 
-    /// Rows that name an owner, and are not those of shards at their end: nobody has a use for these.
+    /// The shards that have an owner, without those at their end, which nobody needs.
     pub(crate) fn owned(&self) -> Vec<(&str, &str)> {
         self.books
             .iter()
@@ -465,17 +465,17 @@ impl World {
             .collect()
     }
 
-    /// Notes what was done.
+    /// Adds an entry to the log.
     pub(crate) fn deed(&mut self, what: &str) {
         self.deeds.push(format!("{what} at {} ms", self.clock.millis()));
     }
 
-    /// What was done last, in words.
+    /// The last entries of the log.
     pub(crate) fn last_deeds(&self, count: usize) -> &[String] {
         &self.deeds[self.deeds.len().saturating_sub(count)..]
     }
 
-    /// Notes what else is wrong.
+    /// Notes a violation that another part found.
     pub(crate) fn violation(&mut self, what: String) {
         self.violations.push(what);
     }
@@ -484,7 +484,7 @@ impl World {
         &self.violations
     }
 
-    /// What is left to be done: records to be settled, and rows to show it.
+    /// The work that is left: records to settle, and rows to update.
     pub(crate) fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for (shard, book) in &self.books {
@@ -498,7 +498,7 @@ impl World {
         missing
     }
 
-    /// The whole run as one number.
+    /// A hash of the whole run.
     pub(crate) fn story(&self) -> u64 {
         let mut story = self.story.clone();
         self.deeds.hash(&mut story);
@@ -506,7 +506,7 @@ impl World {
     }
 }
 
-/// A lease table that shows the world every write that it applies.
+/// A lease table that reports every applied write to the oracle.
 #[derive(Debug)]
 pub(crate) struct RecordedTable {
     rows: MemoryLeaseStore,
@@ -518,12 +518,12 @@ impl RecordedTable {
         Self { rows: MemoryLeaseStore::new(), world: Arc::clone(world) }
     }
 
-    /// So many records of a shard are settled under this lease.
+    /// How many records of a shard are settled under this lease.
     pub(crate) fn settled(&self, held: &Held) -> usize {
         lock(&self.world).settled_upto(held)
     }
 
-    /// Lets go of a lease by a call that was sent when so many records were settled.
+    /// Releases a lease. `settled` is how many records were settled when the call was sent.
     pub(crate) fn release_with<'a>(&'a self, held: &'a Held, settled: usize) -> StoreFuture<'a, Write> {
         self.show(self.rows.release(held), move |world, ()| world.released(held, settled))
     }
@@ -576,7 +576,7 @@ impl LeaseStore for RecordedTable {
     }
 }
 
-/// The record with this number.
+/// The record with this sequence number.
 pub(crate) fn which(shard: &ShardId, number: &str) -> Which {
     (shard.to_string(), number[shard.as_str().len()..].parse().unwrap())
 }

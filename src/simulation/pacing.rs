@@ -1,4 +1,4 @@
-//! When reads are sent.
+//! When reads are sent (R7, R9).
 
 use tokio::time::{Duration, sleep};
 
@@ -16,9 +16,9 @@ fn every_second(times: u64) -> Vec<Duration> {
     (0..times).map(seconds).collect()
 }
 
-// R7, E4
+// R7
 #[tokio::test(start_paused = true)]
-async fn an_idle_shard_is_read_once_in_a_poll_interval_whether_or_not_the_stream_is_polled() {
+async fn an_idle_shard_is_read_once_per_poll_interval_whether_or_not_the_stream_is_polled() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     let mut subscription = me.subscribe(latest()).await;
@@ -41,7 +41,7 @@ async fn a_page_pauses_its_shard_for_its_bytes_at_2_mib_a_second() {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_records_come_one_by_one_is_read_evenly_and_no_more_often_than_at_every_interval_twice() {
+async fn a_trickling_shard_is_read_evenly_at_most_twice_per_poll_interval() {
     for (poll, expected) in [(1_000, [0, 500, 1_000, 1_500, 2_000, 2_500]), (200, [0, 200, 400, 600, 800, 1_000])] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 1);
@@ -57,7 +57,7 @@ async fn a_shard_whose_records_come_one_by_one_is_read_evenly_and_no_more_often_
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn what_a_shard_still_holds_is_read_at_once() {
+async fn a_lagging_shard_is_read_back_to_back() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 4);
     ground.kinesis.put("b", 1);
@@ -71,7 +71,7 @@ async fn what_a_shard_still_holds_is_read_at_once() {
     assert_eq!(me.wire.script.times(Op::GetRecords, "b"), [0, 1].map(millis), "a closed shard has an end");
 }
 
-// E1
+// R7
 #[tokio::test(start_paused = true)]
 async fn a_shard_under_load_is_read_at_most_five_times_in_any_second() {
     for latency in [0, 30, 700] {
@@ -97,7 +97,7 @@ async fn a_shard_under_load_is_read_at_most_five_times_in_any_second() {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn more_reads_a_second_are_a_setting() {
+async fn reads_per_second_can_be_raised() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 50);
     let me = ground.instance("me");
@@ -106,9 +106,9 @@ async fn more_reads_a_second_are_a_setting() {
     assert!(ground.millis() < 100, "{}", ground.millis());
 }
 
-// R9, E2
+// R9
 #[tokio::test(start_paused = true)]
-async fn a_throttled_read_is_repeated_with_the_same_iterator_a_poll_interval_later_and_reported_to_nobody() {
+async fn a_throttled_read_is_retried_with_the_same_iterator_a_poll_interval_later_without_an_error() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -123,7 +123,7 @@ async fn a_throttled_read_is_repeated_with_the_same_iterator_a_poll_interval_lat
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn shards_are_paced_each_by_itself() {
+async fn each_shard_is_paced_separately() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put_bytes("a", 8 << 20);
     ground.kinesis.put("b", 5);

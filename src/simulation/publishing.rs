@@ -29,14 +29,14 @@ use crate::{
     simulation::harness::{Ground, Logged, horizon, millis, names, next, seconds, take, within},
 };
 
-/// Longer than anything that a test waits for.
+/// Longer than any wait of a test.
 const LONG: Duration = Duration::from_hours(1);
 
 fn to() -> PublishTo {
     PublishTo::new("s")
 }
 
-/// Records of these keys, each a letter, with their numbers as payloads.
+/// Records with these one-letter keys, and their numbers as payloads.
 fn records(keys: &str) -> Vec<Outgoing> {
     keys.chars().enumerate().map(|(number, key)| Outgoing::new(key, number.to_string())).collect()
 }
@@ -45,7 +45,7 @@ fn sink(intake: &Arc<Intake>, to: PublishTo) -> PublishSink {
     intake.publisher().1.sink(to).unwrap()
 }
 
-/// What became of records: the sequence number, or the cause.
+/// The results of records: the sequence number, or the cause of the failure.
 fn told(results: &[Result<Published, PublishError>]) -> Vec<String> {
     let tell = |result: &Result<Published, PublishError>| match result {
         Ok(published) => published.sequence_number().to_string(),
@@ -76,7 +76,7 @@ async fn send(sink: &mut PublishSink, records: Vec<Outgoing>) {
 
 // L1, P3
 #[tokio::test(start_paused = true)]
-async fn of_three_records_the_one_that_fails_is_sent_again_alone_and_each_has_its_result() {
+async fn only_the_failed_one_of_three_records_is_resent_and_each_gets_its_result() {
     let intake = Intake::new(|k, _| match k {
         0 => Outcome::Fails(vec![(1, FailureKind::Throttled)]),
         _ => Outcome::Stored,
@@ -91,7 +91,7 @@ async fn of_three_records_the_one_that_fails_is_sent_again_alone_and_each_has_it
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn results_come_in_the_order_of_the_records_and_an_invalid_one_stops_no_other() {
+async fn results_arrive_in_record_order_and_an_invalid_record_stops_no_other() {
     let intake = Intake::kind();
     let mut given = records("aab");
     given.insert(1, Outgoing::new("", "no key"));
@@ -116,13 +116,13 @@ async fn a_partial_request_lingers_and_a_full_one_does_not() {
     sleep(millis(48)).await;
     assert_eq!(intake.requests(), ["0 1 2"]);
     sleep(millis(2)).await;
-    // Nobody has polled the sink.
+    // The test has not polled the sink.
     assert_eq!(intake.requests(), ["0 1 2", "3"]);
 }
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn flushing_sends_at_once_and_waits_for_every_answer() {
+async fn flush_sends_at_once_and_waits_for_every_response() {
     let intake = Intake::kind();
     let mut sink = sink(&intake, to().linger(seconds(60)));
     send(&mut sink, records("aba")).await;
@@ -130,7 +130,7 @@ async fn flushing_sends_at_once_and_waits_for_every_answer() {
     assert_eq!((intake.requests(), intake.millis()), (vec!["0 1".to_owned(), "2".to_owned()], 40));
     assert_eq!(sink.stats().in_flight, 0);
     sink.flush().await.unwrap();
-    // What others send meanwhile is not waited for.
+    // The flush does not wait for records that others send meanwhile.
     let mut other = sink.clone();
     send(&mut sink, records("a")).await;
     {
@@ -148,7 +148,7 @@ async fn flushing_sends_at_once_and_waits_for_every_answer() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_key_has_one_record_under_way_and_keeps_its_order_through_failures() {
+async fn a_key_has_one_record_in_flight_and_keeps_its_order_through_failures() {
     let intake = Intake::new(|k, entries| match k {
         0..6 => Outcome::Fails(vec![(entries.len() - 1, FailureKind::Throttled)]),
         6 => Outcome::Refused(FailureKind::Other),
@@ -164,7 +164,7 @@ async fn a_key_has_one_record_under_way_and_keeps_its_order_through_failures() {
     assert_in_order(&intake.stored());
 }
 
-/// The first copies of the records of each key are in order.
+/// Whether the first copies of each key's records are in order.
 fn assert_in_order(stored: &[Entry]) {
     let mut by_key: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for entry in stored {
@@ -179,7 +179,7 @@ fn assert_in_order(stored: &[Entry]) {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn the_rate_of_a_key_is_one_record_a_round_trip_unless_the_order_is_relaxed() {
+async fn a_key_sends_one_record_per_round_trip_unless_the_order_is_relaxed() {
     let (ordered, relaxed) = (Intake::kind(), Intake::kind());
     let fifty = records(&"a".repeat(50));
     ordered.publisher().1.publish_all("s", fifty.clone()).await;
@@ -191,7 +191,7 @@ async fn the_rate_of_a_key_is_one_record_a_round_trip_unless_the_order_is_relaxe
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn throttled_for_seconds_everything_is_stored_in_the_end_and_the_calls_are_few() {
+async fn after_seconds_of_throttling_every_record_is_stored_with_few_calls() {
     let start = tokio::time::Instant::now();
     let throttled = Intake::new(move |_, entries| {
         if start.elapsed() < seconds(5) {
@@ -208,7 +208,7 @@ async fn throttled_for_seconds_everything_is_stored_in_the_end_and_the_calls_are
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_stores_a_record_twice_and_never_not_at_all() {
+async fn a_lost_response_can_store_a_record_twice_but_never_loses_it() {
     let intake = Intake::new(|k, _| if k == 0 { Outcome::Lost(FailureKind::Unreachable) } else { Outcome::Stored });
     let results = intake.publisher().1.publish_all("s", records("ab")).await;
     assert_eq!(told(&results), ["3", "4"]);
@@ -217,7 +217,7 @@ async fn a_lost_answer_stores_a_record_twice_and_never_not_at_all() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_record_that_its_stream_does_not_take_fails_alone_and_at_once() {
+async fn a_refused_record_fails_alone_and_at_once() {
     let intake = Intake::new(|_, entries| {
         let too_large = entries.iter().any(|entry| entry.data.len() > 1_000);
         if too_large { Outcome::Refused(FailureKind::Rejected) } else { Outcome::Stored }
@@ -230,14 +230,14 @@ async fn a_record_that_its_stream_does_not_take_fails_alone_and_at_once() {
     let error = refused[0].1.clone().unwrap_err();
     assert_eq!((cause(&error), error.attempts(), error.record().payload().len()), ("refused", 1, 1_001));
     assert_eq!(intake.stored().len(), 499);
-    // 500 are halved nine times, two requests each.
+    // The sink halves the 500 records nine times, with two requests each time.
     assert!(intake.requests().len() <= 1 + 2 * 9, "{}", intake.requests().len());
     assert!(intake.millis() <= 10 * 20);
 }
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn what_cannot_succeed_is_not_tried_again() {
+async fn permanent_errors_are_not_retried() {
     let table =
         [(FailureKind::Denied, "denied"), (FailureKind::NotFound, "stream"), (FailureKind::KeyUnusable, "service")];
     for (kind, expected) in table {
@@ -249,12 +249,12 @@ async fn what_cannot_succeed_is_not_tried_again() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_record_comes_back_when_its_time_or_its_attempts_are_used_up() {
+async fn a_record_fails_once_its_time_or_its_attempts_are_used_up() {
     let out_of_reach = || Intake::new(|_, _| Outcome::Refused(FailureKind::Unreachable));
     let intake = out_of_reach();
     let results = intake.publisher().1.publish_all(to().delivery_timeout(seconds(10)), records("aa")).await;
     assert_eq!(told(&results), ["gave up"; 2]);
-    // The pauses are random: at that moment a request may be under way, and is waited for.
+    // The pauses are random: at that time a request may be under way, and the close waits for it.
     let waited = intake.millis();
     assert!((10_000..=10_020).contains(&waited), "{waited}");
     let error = results[0].clone().unwrap_err();
@@ -270,7 +270,7 @@ async fn a_record_comes_back_when_its_time_or_its_attempts_are_used_up() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn senders_wait_at_the_bound_and_nothing_is_dropped() {
+async fn senders_wait_at_the_bound_and_no_record_is_dropped() {
     let intake = Intake::new(|k, _| if k == 0 { Outcome::Refused(FailureKind::Other) } else { Outcome::Stored });
     let sink = sink(&intake, to().max_in_flight_bytes(64 << 10).order(PublishOrder::Relaxed));
     let held = sink.clone();
@@ -282,7 +282,7 @@ async fn senders_wait_at_the_bound_and_nothing_is_dropped() {
         assert!(held.stats().in_flight_bytes <= (64 << 10) + 1_200, "{:?}", held.stats());
         yield_now().await;
     }
-    // The bound, in records of 900 + 3 + 256 bytes, and one that exceeds it.
+    // The bound counts records of 900 + 3 + 256 bytes; one record exceeds it.
     assert_eq!(held.stats().in_flight, (64 << 10) / 1_159 + 1);
     timeout(LONG, sending).await.expect("it goes on").unwrap();
     assert_eq!(intake.stored().len(), 1_000);
@@ -291,7 +291,7 @@ async fn senders_wait_at_the_bound_and_nothing_is_dropped() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_record_as_large_as_the_bound_goes_through_beside_idle_handles() {
+async fn a_record_as_large_as_the_bound_is_sent_while_other_handles_are_idle() {
     let intake = Intake::kind();
     let sink = sink(&intake, to().max_in_flight_bytes(64 << 10));
     let mut idle = sink.clone();
@@ -304,7 +304,7 @@ async fn a_record_as_large_as_the_bound_goes_through_beside_idle_handles() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn records_that_wait_for_room_are_accepted_in_the_order_in_which_they_came() {
+async fn records_that_wait_for_room_are_accepted_first_in_first_out() {
     let intake = Intake::kind();
     let sink = &sink(&intake, to().max_in_flight_bytes(64 << 10).request_records(7));
     let records = (0..300).map(|number| sink.publish(Outgoing::new("key", format!("{number:>1000}"))));
@@ -316,7 +316,7 @@ async fn records_that_wait_for_room_are_accepted_in_the_order_in_which_they_came
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_the_error_of_a_later_call_and_the_sink_goes_on() {
+async fn a_later_call_returns_the_failure_and_the_sink_continues() {
     let intake = Intake::new(|k, _| if k == 0 { Outcome::Refused(FailureKind::Denied) } else { Outcome::Stored });
     let mut sink = sink(&intake, to());
     send(&mut sink, records("ab")).await;
@@ -333,7 +333,7 @@ async fn a_failure_is_the_error_of_a_later_call_and_the_sink_goes_on() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_is_dropped_still_sends_what_it_accepted() {
+async fn a_dropped_sink_still_sends_its_accepted_records() {
     let logged = Logged::new();
     let intake = Intake::new(|k, _| match k {
         0 => Outcome::Refused(FailureKind::Other),
@@ -350,7 +350,7 @@ async fn a_sink_that_is_dropped_still_sends_what_it_accepted() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_record_that_nobody_waits_for_any_more_is_sent_all_the_same() {
+async fn a_record_is_sent_even_if_its_future_is_dropped() {
     let intake = Intake::kind();
     let sink = sink(&intake, to());
     assert!(sink.publish(Outgoing::new("a", "0")).now_or_never().is_none());
@@ -360,7 +360,7 @@ async fn a_record_that_nobody_waits_for_any_more_is_sent_all_the_same() {
 
 // P3
 #[test]
-fn a_runtime_that_ends_leaves_nobody_waiting() {
+fn the_end_of_the_runtime_wakes_all_waiters() {
     let runtime = || Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let first = runtime();
     let sink = first.block_on(async { sink(&Intake::new(|_, _| Outcome::Hangs), to()) });
@@ -387,7 +387,7 @@ fn a_runtime_that_ends_leaves_nobody_waiting() {
 
 // L2, L7, P3
 #[tokio::test(start_paused = true)]
-async fn a_sink_works_from_when_the_connection_opens_until_it_closes_and_sends_what_it_accepted() {
+async fn a_sink_works_while_its_connection_is_open_and_sends_its_accepted_records() {
     let intake = Intake::kind();
     let connection = Arc::new(Connection::default());
     let publisher = Publisher::new(Arc::clone(&connection));
@@ -410,7 +410,7 @@ async fn a_sink_works_from_when_the_connection_opens_until_it_closes_and_sends_w
 
 // S5
 #[tokio::test(start_paused = true)]
-async fn headers_hashes_and_keys_go_out_with_each_record() {
+async fn each_record_is_sent_with_its_headers_hash_key_and_partition_key() {
     let intake = Intake::kind();
     let given = vec![
         Outgoing::new("k", "plain"),
@@ -431,7 +431,7 @@ async fn headers_hashes_and_keys_go_out_with_each_record() {
 
 // P3
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_tells_how_a_sink_is_doing() {
+async fn a_snapshot_shows_the_state_of_a_sink() {
     let intake = Intake::new(|k, _| match k {
         0 => Outcome::Fails(vec![(0, FailureKind::Throttled), (1, FailureKind::Denied)]),
         1 => Outcome::Hangs,
@@ -460,7 +460,7 @@ fn onwards(delivery: Delivery) -> (Outgoing, Acker) {
 
 // P3, A1, A3
 #[tokio::test(start_paused = true)]
-async fn a_delivery_is_acknowledged_once_its_record_is_stored_and_not_before() {
+async fn a_delivery_is_acknowledged_only_once_its_record_is_stored() {
     let (ground, mut subscription) = subscribed(3).await;
     let deliveries = take(&mut subscription, 3).await;
     let intake =
@@ -481,14 +481,14 @@ async fn a_delivery_is_acknowledged_once_its_record_is_stored_and_not_before() {
 
 // P3, A2
 #[tokio::test(start_paused = true)]
-async fn a_delivery_whose_record_is_not_stored_comes_again_and_the_sink_says_why() {
+async fn a_delivery_whose_record_is_not_stored_is_redelivered_and_the_sink_returns_the_cause() {
     let (_ground, mut subscription) = subscribed(3).await;
     let mut deliveries = take(&mut subscription, 3).await.into_iter();
     let intake = Intake::new(|k, _| if k == 0 { Outcome::Refused(FailureKind::Denied) } else { Outcome::Stored });
     let mut sink = sink(&intake, to());
     sink.feed(onwards(deliveries.next().unwrap())).await.unwrap();
     assert_eq!(cause(&sink.flush().await.unwrap_err()), "denied");
-    // One that is invalid, and one behind it that is stored.
+    // The first record is invalid, the record behind it is stored.
     let (_, acker) = onwards(deliveries.next().unwrap());
     assert_eq!(cause(&sink.feed((Outgoing::new("", "x"), acker)).await.unwrap_err()), "invalid");
     sink.send(onwards(deliveries.next().unwrap())).await.unwrap();
@@ -499,7 +499,7 @@ async fn a_delivery_whose_record_is_not_stored_comes_again_and_the_sink_says_why
 
 // P3, A2
 #[test]
-fn deliveries_that_were_given_to_a_sink_are_not_acknowledged_by_the_end_of_its_runtime() {
+fn the_end_of_the_runtime_acknowledges_no_delivery_in_a_sink() {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let other = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -520,7 +520,7 @@ fn deliveries_that_were_given_to_a_sink_are_not_acknowledged_by_the_end_of_its_r
 // P3
 #[cfg(feature = "kpl")]
 #[tokio::test(start_paused = true)]
-async fn aggregation_takes_what_waits_of_a_key_along() {
+async fn aggregation_packs_the_waiting_records_of_a_key() {
     let intake = Intake::kind();
     let hundred = records(&"a".repeat(100));
     let results = intake.publisher().1.publish_all(to().aggregate(), hundred).await;
@@ -553,7 +553,7 @@ fn luck() -> impl Strategy<Value = Luck> {
 fn outcome(luck: Option<&Luck>, entries: &[Entry]) -> Outcome {
     match luck {
         None | Some(Luck::Stored) => Outcome::Stored,
-        // One that is refused alone fails for good, which is for another test.
+        // A record that is refused alone fails for good. Another test covers that.
         Some(Luck::Refused(FailureKind::Rejected)) if entries.len() == 1 => Outcome::Stored,
         Some(Luck::Refused(kind)) => Outcome::Refused(*kind),
         Some(Luck::Lost) => Outcome::Lost(FailureKind::Unreachable),
@@ -569,7 +569,7 @@ proptest! {
 
     // P3
     #[test]
-    fn whatever_fails_every_record_has_one_result_and_lies_in_the_stream_in_the_order_of_its_key(
+    fn under_random_failures_every_record_gets_one_result_and_keys_keep_their_order(
         keys in "[a-e]{0,60}",
         request_records in 1..6_usize,
         max_requests in 1..4_usize,

@@ -1,4 +1,4 @@
-//! Streams that are deleted and created again under their name (H7).
+//! Streams that were deleted and created again under the same name (H7).
 
 use tokio::time::sleep;
 
@@ -12,7 +12,7 @@ use crate::{
     subscription::{Subscription, descriptor::KinesisStream},
 };
 
-/// Takes so many records and settles them; what else comes is counted: new streams, lost checkpoints, and the rest.
+/// Takes this many records and settles them. Counts the other items: new streams, lost checkpoints, and the rest.
 async fn settle(subscription: &mut Subscription, count: usize) -> (Vec<String>, [usize; 3]) {
     let (mut said, mut errors) = (Vec::new(), [0; 3]);
     while said.len() < count {
@@ -35,7 +35,7 @@ async fn settle(subscription: &mut Subscription, count: usize) -> (Vec<String>, 
     (said, errors)
 }
 
-/// A stream that was read and split, and read on, and then another one of its name, with two records.
+/// A stream that was read, split and read on, and then recreated with two records.
 async fn recreated() -> Ground {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
@@ -55,9 +55,9 @@ fn anyhow() -> [KinesisStream; 3] {
     [latest(), horizon(), latest().initial_position(KinesisPosition::sequence("a", "a3"))]
 }
 
-// H7, F2
+// H7
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_was_created_again_between_two_runs_is_read_from_its_start_and_that_is_said() {
+async fn a_stream_recreated_between_two_runs_is_read_from_its_start_and_reported() {
     for stream in anyhow() {
         let ground = recreated().await;
         let me = ground.instance("me");
@@ -71,7 +71,7 @@ async fn a_stream_that_was_created_again_between_two_runs_is_read_from_its_start
 
 // H7
 #[tokio::test(start_paused = true)]
-async fn the_rows_of_the_old_stream_are_removed_so_that_it_is_said_once() {
+async fn the_rows_of_the_old_stream_are_deleted_and_the_change_is_reported_once() {
     let ground = recreated().await;
     let mut subscription = ground.instance("me").subscribe(latest()).await;
     settle(&mut subscription, 2).await;
@@ -82,9 +82,9 @@ async fn the_rows_of_the_old_stream_are_removed_so_that_it_is_said_once() {
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a'2"]);
 }
 
-// H7, F2
+// H7
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_created_again_under_a_live_consumer_is_read_from_its_start() {
+async fn a_stream_recreated_under_a_live_consumer_is_read_from_its_start() {
     for idle in [false, true] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 5);
@@ -115,9 +115,9 @@ async fn a_stream_that_is_created_again_under_a_live_consumer_is_read_from_its_s
     }
 }
 
-// H7, F2
+// H7
 #[tokio::test(start_paused = true)]
-async fn a_look_that_fails_is_repeated_until_the_new_stream_is_seen() {
+async fn a_failed_describe_is_retried_until_the_new_stream_is_seen() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -133,7 +133,7 @@ async fn a_look_that_fails_is_repeated_until_the_new_stream_is_seen() {
 
 // H7
 #[tokio::test(start_paused = true)]
-async fn a_shard_of_the_tip_that_never_had_a_record_is_read_from_the_start_of_the_new_stream() {
+async fn an_empty_shard_under_latest_is_read_from_the_start_of_the_recreated_stream() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.iterators_live(millis(2_500));
     let mut subscription = ground.instance("me").subscribe(latest()).await;
@@ -145,9 +145,9 @@ async fn a_shard_of_the_tip_that_never_had_a_record_is_read_from_the_start_of_th
     assert!(within(&mut subscription, seconds(60)).await.is_empty());
 }
 
-// H7, F2
+// H7
 #[tokio::test(start_paused = true)]
-async fn two_instances_read_the_new_stream_once_between_them() {
+async fn two_instances_share_a_recreated_stream_and_read_it_once() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 2);
     ground.kinesis.put("b", 2);

@@ -1,4 +1,4 @@
-//! Records that come again (A7).
+//! Redelivered records (A7).
 
 use tokio::time::sleep;
 
@@ -29,7 +29,7 @@ async fn the_pause_doubles_from_a_second_to_a_minute_and_attempts_are_counted() 
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn the_rest_of_the_shard_goes_on_meanwhile() {
+async fn the_rest_of_the_shard_continues_during_the_pause() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -41,7 +41,7 @@ async fn the_rest_of_the_shard_goes_on_meanwhile() {
 
 // A7, A3
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_never_passes_a_record_that_waits_to_come_again() {
+async fn a_checkpoint_never_passes_a_pending_redelivery() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 4);
     let me = ground.instance("me");
@@ -58,7 +58,7 @@ async fn a_checkpoint_never_passes_a_record_that_waits_to_come_again() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn records_due_at_the_same_moment_come_in_the_order_in_which_they_were_given_back() {
+async fn records_due_at_the_same_time_are_redelivered_in_the_order_of_their_return() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -69,7 +69,7 @@ async fn records_due_at_the_same_moment_come_in_the_order_in_which_they_were_giv
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_redelivery_wakes_a_stream_that_is_already_waiting_from_another_task() {
+async fn a_redelivery_wakes_a_stream_that_another_task_polls() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -86,7 +86,7 @@ async fn a_redelivery_wakes_a_stream_that_is_already_waiting_from_another_task()
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn records_that_wait_are_dropped_unsettled_when_the_lease_is_lost() {
+async fn a_lost_lease_drops_pending_redeliveries_unsettled() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;

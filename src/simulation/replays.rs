@@ -1,4 +1,4 @@
-//! Starting at a place whatever the checkpoints say (R5, R6).
+//! Starting at a position regardless of the checkpoints (R5, R6).
 
 use futures::StreamExt;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -15,7 +15,7 @@ fn from_the_start() -> KinesisStream {
     latest().start_at(KinesisPosition::horizon())
 }
 
-/// A split stream of which everything was read and settled, with two records in each shard.
+/// A split stream whose records were all read and settled, with two records in each shard.
 async fn read_through() -> Ground {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
@@ -35,7 +35,7 @@ async fn read_through() -> Ground {
 
 // R6
 #[tokio::test(start_paused = true)]
-async fn a_forced_start_reads_ended_shards_again_parents_first() {
+async fn a_forced_start_rereads_ended_shards_parents_first() {
     let ground = read_through().await;
     let mut subscription = ground.instance("me").subscribe(from_the_start()).await;
     let parents = take(&mut subscription, 2).await;
@@ -48,7 +48,7 @@ async fn a_forced_start_reads_ended_shards_again_parents_first() {
 
 // R6
 #[tokio::test(start_paused = true)]
-async fn a_replay_reads_everything_once_and_then_goes_on_with_what_is_new() {
+async fn a_replay_reads_every_record_once_and_then_continues_with_new_ones() {
     let ground = read_through().await;
     let mut subscription = ground.instance("me").subscribe(from_the_start()).await;
     for _ in 0..6 {
@@ -61,9 +61,9 @@ async fn a_replay_reads_everything_once_and_then_goes_on_with_what_is_new() {
     assert_eq!(ground.row("a").await.unwrap().epoch, 2);
 }
 
-// B9, A3
+// A3
 #[tokio::test(start_paused = true)]
-async fn a_restart_after_half_a_replay_goes_on_where_the_replay_was() {
+async fn a_restart_in_the_middle_of_a_replay_continues_the_replay() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 10);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -81,9 +81,9 @@ async fn a_restart_after_half_a_replay_goes_on_where_the_replay_was() {
     assert_eq!(names(&within(&mut subscription, seconds(5)).await), range("a", 4..10));
 }
 
-// A18, R6
+// R6
 #[tokio::test(start_paused = true)]
-async fn a_start_at_a_time_after_a_split_reads_nothing_older() {
+async fn start_at_a_time_after_a_split_reads_nothing_older() {
     let ground = read_through().await;
     sleep(seconds(10)).await;
     ground.kinesis.put("b", 1);
@@ -95,7 +95,7 @@ async fn a_start_at_a_time_after_a_split_reads_nothing_older() {
 
 // R6
 #[tokio::test(start_paused = true)]
-async fn a_start_at_a_time_before_a_split_begins_in_the_parent() {
+async fn start_at_a_time_before_a_split_begins_in_the_parent() {
     let ground = Ground::new(&["a"]);
     for _ in 0..4 {
         ground.kinesis.put("a", 1);
@@ -116,7 +116,7 @@ async fn a_start_at_a_time_before_a_split_begins_in_the_parent() {
 
 // E5, R6
 #[tokio::test(start_paused = true)]
-async fn a_forced_start_applies_to_a_shard_whose_holder_proves_dead_and_to_none_that_comes_over_later() {
+async fn a_forced_start_covers_shards_of_a_dead_owner_but_no_later_hand_over() {
     for (dies_after, begins) in [(0, "a0"), (60, "a2")] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 3);
@@ -141,7 +141,7 @@ async fn a_forced_start_applies_to_a_shard_whose_holder_proves_dead_and_to_none_
 
 // R6
 #[tokio::test(start_paused = true)]
-async fn a_forced_start_acts_once_also_when_the_lease_is_lost_and_taken_again() {
+async fn a_forced_start_acts_once_even_if_the_lease_is_lost_and_retaken() {
     let ground = read_through().await;
     let mut subscription = ground.instance("me").subscribe(from_the_start()).await;
     for _ in 0..6 {

@@ -1,4 +1,4 @@
-//! What many shards ask of the service and of the lease store in a minute in which nothing changes, exactly (E1, L6, A4).
+//! The exact number of calls that many shards cause in a minute without changes (E1, L6, A4).
 
 use std::env;
 
@@ -11,10 +11,10 @@ use crate::{
     subscription::{Subscription, descriptor::KinesisStream},
 };
 
-/// The shards on one page of a listing.
+/// How many shards one page of a listing holds.
 const LISTED_AT_ONCE: usize = 1_000;
 
-/// The calls of a minute, of all instances.
+/// The calls of all instances in a minute.
 #[derive(Debug, PartialEq, Eq)]
 struct Calls {
     listings: usize,
@@ -28,7 +28,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Those that each of the instances made since.
+    /// The calls that the instances have made since then.
     fn since(instances: &[Instance], since: Duration) -> Self {
         let wire = |op| instances.iter().map(|instance| instance.wire.script.count(op, since)).sum();
         let table = |ask| instances.iter().map(|instance| instance.table.script.count(ask, since)).sum::<usize>();
@@ -43,7 +43,8 @@ impl Calls {
         }
     }
 
-    /// Of so many idle shards, shared by so many instances, with the default intervals, apart from that of empty reads.
+    /// The expected calls for idle shards that several instances share, with the default intervals except
+    /// `poll_interval`.
     fn idle(shards: usize, instances: usize, reads_of_a_shard: usize) -> Self {
         let (rounds, listings) = (60 / 3, 60 / 10);
         Self {
@@ -58,7 +59,7 @@ impl Calls {
     }
 }
 
-/// How many shards: so many in every run, and `KINESIS_STREAM_SHARDS` to look closer.
+/// How many shards to use: a default, or `KINESIS_STREAM_SHARDS` for a closer look.
 fn shards(in_every_run: usize) -> usize {
     env::var("KINESIS_STREAM_SHARDS").ok().and_then(|shards| shards.parse().ok()).unwrap_or(in_every_run)
 }
@@ -70,7 +71,7 @@ fn ground(shards: usize) -> Ground {
     ground
 }
 
-/// So many instances share so many shards, and come to rest. What they do in a minute.
+/// Lets instances share the shards until nothing moves. Returns their calls during the next minute.
 async fn a_minute_of(shards: usize, instances: usize, stream: KinesisStream) -> Calls {
     let ground = ground(shards);
     let instances: Vec<Instance> = (0..instances).map(|n| ground.instance(&format!("i{n}"))).collect();
@@ -89,7 +90,7 @@ async fn a_minute_of(shards: usize, instances: usize, stream: KinesisStream) -> 
 
 // L6, R7
 #[tokio::test(start_paused = true)]
-async fn idle_shards_are_renewed_each_interval_and_read_each_poll_interval_and_the_leases_are_read_once_a_round() {
+async fn idle_shards_cost_one_renewal_and_read_per_interval_and_one_read_of_the_leases_per_round() {
     assert_eq!(a_minute_of(1, 1, latest()).await, Calls::idle(1, 1, 60));
     let many = shards(1_000);
     assert_eq!(a_minute_of(many, 1, latest().poll_interval(seconds(60))).await, Calls::idle(many, 1, 1));
@@ -97,13 +98,13 @@ async fn idle_shards_are_renewed_each_interval_and_read_each_poll_interval_and_t
 
 // E1
 #[tokio::test(start_paused = true)]
-async fn instances_that_share_the_shards_each_read_the_leases_and_list_and_nothing_else_is_more() {
+async fn sharing_adds_only_listings_and_reads_of_the_leases() {
     assert_eq!(a_minute_of(1_000, 4, latest().poll_interval(seconds(10))).await, Calls::idle(1_000, 4, 6));
 }
 
-// A4: a checkpoint renews.
+// A4: a checkpoint renews the lease.
 #[tokio::test(start_paused = true)]
-async fn busy_shards_store_one_checkpoint_each_interval_and_are_not_renewed_beside() {
+async fn busy_shards_store_one_checkpoint_per_interval_and_need_no_renewals() {
     const SHARDS: usize = 100;
     let ground = ground(SHARDS);
     let instances = [ground.instance("me")];
@@ -115,12 +116,12 @@ async fn busy_shards_store_one_checkpoint_each_interval_and_are_not_renewed_besi
     for _ in 0..60 {
         busy(&ground, &mut subscription, SHARDS).await;
     }
-    // Half an interval after a page, and a whole one after none.
+    // The reader waits half an interval after a page with records, and a whole one after an empty page.
     let idle = Calls::idle(SHARDS, 1, 90);
     assert_eq!(Calls::since(&instances, since), Calls { renewals: 0, checkpoints: SHARDS * 60, ..idle });
 }
 
-/// A second in which every shard gets a record, which is acknowledged.
+/// One second in which every shard gets a record, which the consumer acknowledges.
 async fn busy(ground: &Ground, subscription: &mut Subscription, shards: usize) {
     let until = Instant::now() + seconds(1);
     (0..shards).for_each(|n| ground.kinesis.put(&format!("shardId-{n:012}"), 1));
@@ -131,7 +132,7 @@ async fn busy(ground: &Ground, subscription: &mut Subscription, shards: usize) {
 
 // H1, H4, H6
 #[tokio::test(start_paused = true)]
-async fn a_reshard_that_doubles_the_shards_is_read_through_and_the_rows_of_the_old_ones_go_with_them() {
+async fn a_reshard_that_doubles_the_shards_is_read_through_and_old_rows_are_deleted() {
     let shards = shards(100);
     let ground = ground(shards);
     let me = ground.instance("me");

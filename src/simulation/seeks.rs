@@ -1,4 +1,4 @@
-//! A running subscription is moved to another position (A3, A6).
+//! Moving a running subscription to another position (A3, A6).
 
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -28,7 +28,7 @@ fn at(shard: &str, index: usize) -> KinesisPosition {
     KinesisPosition::sequence(shard, format!("{shard}{index}"))
 }
 
-/// The names of everything that comes within this time, each settled as it comes.
+/// The names of all records that arrive within this time. Settles each one as it arrives.
 async fn drain(subscription: &mut Subscription, time: u64) -> Vec<String> {
     let until = Instant::now() + seconds(time);
     let mut names = Vec::new();
@@ -40,7 +40,7 @@ async fn drain(subscription: &mut Subscription, time: u64) -> Vec<String> {
     names
 }
 
-/// The next records, errors left out.
+/// The next records. Skips errors.
 async fn records(subscription: &mut Subscription, count: usize) -> Vec<Delivery> {
     let mut records = Vec::new();
     while records.len() < count {
@@ -59,7 +59,7 @@ async fn a_seek_back_replays_every_shard_and_its_first_settled_run_replaces_the_
     let mut subscription = me.subscribe(horizon()).await;
     assert_eq!(drain(&mut subscription, 3).await, ["a0", "a1", "a2", "b0", "b1"]);
     assert_eq!(ground.checkpoint("a").await, "after a2");
-    // From the consuming task, which polls nothing meanwhile.
+    // The seek runs in the consuming task, which does not poll the stream meanwhile.
     subscription.seeker().seek(KinesisPosition::horizon()).await.unwrap();
     assert_eq!(ground.checkpoint("a").await, "after a2", "it stays until something is settled");
     let again = take(&mut subscription, 5).await;
@@ -73,7 +73,7 @@ async fn a_seek_back_replays_every_shard_and_its_first_settled_run_replaces_the_
 
 // A6
 #[tokio::test(start_paused = true)]
-async fn deliveries_from_before_a_seek_are_superseded_and_do_not_come_again_by_themselves() {
+async fn deliveries_from_before_a_seek_are_superseded_and_not_redelivered() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 4);
     let me = ground.instance("me");
@@ -89,7 +89,7 @@ async fn deliveries_from_before_a_seek_are_superseded_and_do_not_come_again_by_t
 
 // A6
 #[tokio::test(start_paused = true)]
-async fn a_seek_to_the_tip_skips_and_one_to_a_time_begins_there() {
+async fn a_seek_to_the_tip_skips_records_and_a_seek_to_a_time_starts_there() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 2);
     sleep(seconds(10)).await;
@@ -108,7 +108,7 @@ async fn a_seek_to_the_tip_skips_and_one_to_a_time_begins_there() {
 
 // A6
 #[tokio::test(start_paused = true)]
-async fn a_seek_to_a_record_moves_its_shard_alone() {
+async fn a_seek_to_a_record_moves_only_its_shard() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 5);
     ground.kinesis.put("b", 5);
@@ -126,7 +126,7 @@ async fn a_seek_to_a_record_moves_its_shard_alone() {
 
 // A6, A5, R9
 #[tokio::test(start_paused = true)]
-async fn a_seek_reaches_shards_that_are_at_their_bound_or_throttled_or_failing() {
+async fn a_seek_moves_shards_that_are_at_their_bound_or_throttled_or_failing() {
     let ground = Ground::new(&["a", "b", "c"]);
     for shard in ["a", "b", "c"] {
         ground.kinesis.put(shard, 10);
@@ -140,7 +140,7 @@ async fn a_seek_reaches_shards_that_are_at_their_bound_or_throttled_or_failing()
     subscription.seeker().seek(KinesisPosition::horizon()).await.unwrap();
     let again = records(&mut subscription, 2).await;
     assert_eq!(names(&again), ["a0", "a1"]);
-    // Those that cannot be read now are moved all the same, while they wait.
+    // Shards whose reads fail now are moved as well, while their readers wait.
     subscription.seeker().seek(KinesisPosition::horizon()).await.unwrap();
     me.wire.script.heal();
     let mut again = records(&mut subscription, 6).await;
@@ -151,7 +151,7 @@ async fn a_seek_reaches_shards_that_are_at_their_bound_or_throttled_or_failing()
 
 // A6
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_cannot_be_moved_is_named_and_stays_where_it_was() {
+async fn a_failed_seek_names_the_shard_and_leaves_it_where_it_was() {
     let ground = Ground::new(&["a", "b", "c"]);
     for shard in ["a", "b", "c"] {
         ground.kinesis.put(shard, 2);
@@ -179,7 +179,7 @@ async fn a_shard_that_cannot_be_moved_is_named_and_stays_where_it_was() {
 
 // A6, H1, H3
 #[tokio::test(start_paused = true)]
-async fn a_seek_to_the_horizon_reads_ended_shards_again_and_parents_before_their_children() {
+async fn a_seek_to_the_horizon_rereads_ended_shards_parents_first() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     ground.kinesis.split("a", ["b", "c"]);
@@ -205,7 +205,7 @@ async fn a_seek_to_the_horizon_reads_ended_shards_again_and_parents_before_their
 
 // A6, H5
 #[tokio::test(start_paused = true)]
-async fn a_seek_to_the_horizon_reads_what_was_closed_before_the_subscription_began_at_the_tip() {
+async fn a_seek_to_the_horizon_reads_shards_closed_before_a_start_at_the_tip() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     ground.kinesis.split("a", ["b", "c"]);
@@ -218,7 +218,7 @@ async fn a_seek_to_the_horizon_reads_what_was_closed_before_the_subscription_beg
 
 // A3
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_being_written_while_the_shard_moves_covers_nothing_of_the_new_generation() {
+async fn a_checkpoint_write_during_a_seek_covers_nothing_of_the_new_generation() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 5);
     let me = ground.instance("me");
@@ -235,7 +235,7 @@ async fn a_checkpoint_that_is_being_written_while_the_shard_moves_covers_nothing
 
 // A3, H3, H4
 #[tokio::test(start_paused = true)]
-async fn an_end_that_is_being_written_while_the_shard_moves_does_not_start_the_children() {
+async fn a_shard_end_write_during_a_seek_does_not_start_the_children() {
     for position in [KinesisPosition::horizon(), at("a", 0)] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 2);
@@ -260,7 +260,7 @@ async fn an_end_that_is_being_written_while_the_shard_moves_does_not_start_the_c
 
 // A6, R10
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_gives_up_after_a_seek_begins_again_where_the_seek_led() {
+async fn after_a_seek_the_replacement_of_a_failed_reader_starts_where_the_seek_led() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -274,7 +274,7 @@ async fn a_reader_that_gives_up_after_a_seek_begins_again_where_the_seek_led() {
 
 // A6
 #[tokio::test(start_paused = true)]
-async fn a_process_that_dies_after_a_seek_goes_on_at_the_stored_checkpoint() {
+async fn a_process_that_dies_after_a_seek_resumes_at_the_stored_checkpoint() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -291,7 +291,7 @@ async fn a_process_that_dies_after_a_seek_goes_on_at_the_stored_checkpoint() {
 
 // A6, E5
 #[tokio::test(start_paused = true)]
-async fn a_seek_leaves_the_shards_of_other_instances_alone_also_when_they_come_over_later() {
+async fn a_seek_never_moves_shards_of_other_instances_even_after_a_hand_over() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 2);
     ground.kinesis.put("b", 2);
@@ -311,7 +311,7 @@ async fn a_seek_leaves_the_shards_of_other_instances_alone_also_when_they_come_o
 
 // A6, R6, L7
 #[tokio::test(start_paused = true)]
-async fn a_seek_that_leads_nowhere_says_why() {
+async fn an_impossible_seek_returns_the_reason() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -332,7 +332,7 @@ async fn a_seek_that_leads_nowhere_says_why() {
 
 // A6
 #[tokio::test(start_paused = true)]
-async fn a_seek_goes_on_when_its_future_is_dropped() {
+async fn a_seek_completes_even_if_its_future_is_dropped() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -342,9 +342,9 @@ async fn a_seek_goes_on_when_its_future_is_dropped() {
     assert_eq!(drain(&mut subscription, 3).await, ["a1"]);
 }
 
-// E8, X2
+// X2
 #[tokio::test(start_paused = true)]
-async fn a_tolerant_pipeline_goes_on_through_a_fault_a_throttle_a_lost_lease_and_a_seek() {
+async fn a_tolerant_pipeline_survives_a_fault_a_throttle_a_lost_lease_and_a_seek() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 3);
     ground.kinesis.put("b", 3);
@@ -375,7 +375,7 @@ async fn a_tolerant_pipeline_goes_on_through_a_fault_a_throttle_a_lost_lease_and
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_a_seek_is_no_reason_to_end() {
+async fn a_seek_error_is_transient() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     let mut subscription = me.subscribe(horizon()).await;

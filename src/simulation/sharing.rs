@@ -1,5 +1,5 @@
-//! Instances share the shards: they come to an even share by asking, and a shard that moves takes nothing with it twice
-//! (E5, A7, B1, D1, D4, D14, D15).
+//! Instances share the shards: they ask each other until the shares are even, and a hand-over repeats no settled record
+//! (E5, A7).
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn shares<'a>(shares: impl IntoIterator<Item = (&'a str, usize)>) -> BTreeMap<St
     shares.into_iter().map(|(owner, share)| (owner.to_owned(), share)).collect()
 }
 
-// D14
+// E5
 #[tokio::test(start_paused = true)]
 async fn a_second_instance_gets_half_of_eight_shards_in_four_moves_and_then_nothing_moves() {
     let ground = Ground::new(&EIGHT);
@@ -44,7 +44,7 @@ async fn a_second_instance_gets_half_of_eight_shards_in_four_moves_and_then_noth
     drop((a, b));
 }
 
-// D15
+// E5
 #[tokio::test(start_paused = true)]
 async fn a_sixth_instance_gets_its_share_of_forty_shards_within_a_few_passes() {
     let shards: Vec<String> = (0..40).map(|n| format!("s{n:02}.")).collect();
@@ -67,7 +67,7 @@ async fn a_sixth_instance_gets_its_share_of_forty_shards_within_a_few_passes() {
 
 // E5
 #[tokio::test(start_paused = true)]
-async fn instances_that_start_at_the_same_moment_come_to_an_even_share() {
+async fn instances_that_start_together_reach_an_even_share() {
     let ground = Ground::new(&EIGHT);
     let instances: Vec<_> = (0..3).map(|n| ground.instance(&format!("i{n}"))).collect();
     let fleet = join_all(instances.iter().map(|instance| instance.subscribe(latest()))).await;
@@ -81,15 +81,15 @@ async fn instances_that_start_at_the_same_moment_come_to_an_even_share() {
     drop(fleet);
 }
 
-// B1, A3, A14
+// E5, A3
 #[tokio::test(start_paused = true)]
-async fn what_is_in_flight_on_a_shard_that_moves_is_not_delivered_twice_when_it_is_settled_in_time() {
+async fn records_settled_before_the_hand_over_deadline_are_not_redelivered() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 10);
     let mut a = ground.instance("A").subscribe(horizon().read_limit(5)).await;
     let in_flight = take(&mut a, 5).await;
     let mut b = ground.instance("B").subscribe(horizon()).await;
-    // The page that was read ahead is not handed out any more.
+    // The consumer does not get the page that was read ahead.
     sleep(seconds(20)).await;
     assert!(a.next().now_or_never().is_none());
     assert_eq!((ground.owner("a").await.as_str(), a.stats().shards[0].state), ("A", ShardState::Draining));
@@ -100,9 +100,9 @@ async fn what_is_in_flight_on_a_shard_that_moves_is_not_delivered_twice_when_it_
     assert!(within(&mut a, seconds(60)).await.is_empty());
 }
 
-// B1
+// E5
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_was_asked_for_goes_when_the_drain_time_is_over_and_what_is_open_comes_again() {
+async fn a_requested_shard_is_released_after_the_drain_timeout_and_open_records_are_redelivered() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 2);
     let mut a = ground.instance("A").subscribe(horizon().drain_timeout(seconds(8))).await;
@@ -117,7 +117,7 @@ async fn a_shard_that_was_asked_for_goes_when_the_drain_time_is_over_and_what_is
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn what_was_given_back_does_not_hold_up_a_hand_over() {
+async fn returned_records_do_not_delay_a_hand_over() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 2);
     let mut a = ground.instance("A").subscribe(horizon()).await;
@@ -132,9 +132,9 @@ async fn what_was_given_back_does_not_hold_up_a_hand_over() {
     assert!(ground.millis() <= 6_100, "{}", ground.millis());
 }
 
-// B8, A12
+// A3, E2
 #[tokio::test(start_paused = true)]
-async fn what_a_former_owner_settles_is_superseded_and_changes_nothing() {
+async fn settlements_of_a_former_owner_are_superseded_and_change_nothing() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 10);
     let a = ground.instance("A");
@@ -143,7 +143,7 @@ async fn what_a_former_owner_settles_is_superseded_and_changes_nothing() {
     let fifth = held.pop().unwrap();
     held.into_iter().for_each(Delivery::ack);
     sleep(seconds(2)).await;
-    // A pause longer than a lease lives: nothing of it reaches the table meanwhile.
+    // The instance pauses for longer than a lease lives, and no call reaches the table meanwhile.
     a.table.fail(Rule::everything());
     let mut b = ground.instance("B").subscribe(horizon()).await;
     let rest = take(&mut b, 5).await;
@@ -161,9 +161,9 @@ async fn what_a_former_owner_settles_is_superseded_and_changes_nothing() {
     assert_eq!(ground.checkpoint("a").await, "after a9");
 }
 
-// D1
+// E5
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_owner_dies_when_it_was_asked_for_is_read_within_a_time_to_live() {
+async fn a_requested_shard_of_a_dead_owner_is_read_within_a_ttl() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     let a = ground.instance("A");
@@ -180,9 +180,9 @@ async fn a_shard_whose_owner_dies_when_it_was_asked_for_is_read_within_a_time_to
     }
 }
 
-// D1
+// E5, H3
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_ends_when_it_was_asked_for_is_done_and_no_mark_stays_behind() {
+async fn a_requested_shard_that_ends_is_done_and_the_request_is_removed() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     let mut a = ground.instance("A").subscribe(horizon()).await;
@@ -201,9 +201,9 @@ async fn a_shard_that_ends_when_it_was_asked_for_is_done_and_no_mark_stays_behin
     drop((a, b));
 }
 
-// A3, D1, H3: nothing of it was ever handed out, so that the place to go on from is still to be stored.
+// A3, H3: no record of it was ever delivered, so its position is still to be stored.
 #[tokio::test(start_paused = true)]
-async fn an_empty_shard_that_is_asked_for_while_its_end_is_being_stored_stays_at_its_end() {
+async fn an_empty_shard_requested_during_its_shard_end_write_stays_at_its_end() {
     let ground = Ground::new(&["a", "b"]);
     let instance = ground.instance("A");
     let a = instance.subscribe(horizon()).await;
@@ -218,9 +218,9 @@ async fn an_empty_shard_that_is_asked_for_while_its_end_is_being_stored_stays_at
     drop((a, b));
 }
 
-// D1
+// E5
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_was_let_go_for_an_instance_that_died_is_taken_by_another_soon() {
+async fn a_shard_released_for_a_dead_instance_is_soon_taken_by_another() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     let mut a = ground.instance("A").subscribe(horizon()).await;
@@ -228,7 +228,8 @@ async fn a_shard_that_was_let_go_for_an_instance_that_died_is_taken_by_another_s
     let dying = b.subscribe(horizon()).await;
     b.die(dying);
     sleep(seconds(4)).await;
-    // Let go at the next look, and left to the dead one for two more.
+    // The owner releases the lease at its next read of the leases, and the lease is reserved for the dead instance for
+    // two more.
     let record = next(&mut a).await;
     assert_eq!((name(&record), record.epoch()), ("a0", 2));
     assert!(ground.millis() <= 13_000, "{}", ground.millis());
@@ -237,7 +238,7 @@ async fn a_shard_that_was_let_go_for_an_instance_that_died_is_taken_by_another_s
 
 // E5
 #[tokio::test(start_paused = true)]
-async fn a_request_that_the_owner_ignores_runs_out_and_another_shard_is_asked_for() {
+async fn an_ignored_request_expires_and_another_shard_is_requested() {
     let ground = Ground::new(&["a", "b", "c", "d"]);
     for shard in ["a", "b", "c", "d"] {
         ground.steal(shard, "foreign").await;
@@ -271,9 +272,9 @@ async fn a_request_that_the_owner_ignores_runs_out_and_another_shard_is_asked_fo
     assert_eq!(ground.shares().await, shares([("foreign", 3), ("me", 1)]));
 }
 
-// D14: between its look at the rows and its question something else takes its time.
+// E5: something else happens between its read of the rows and its request.
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_was_handed_over_while_another_one_was_being_taken_counts_once() {
+async fn a_shard_handed_over_during_another_take_counts_once() {
     let ground = Ground::new(&["a", "b", "c", "d", "e"]);
     let instances = ["A", "B", "C"].map(|owner| ground.instance(owner));
     for instance in &instances {
@@ -291,9 +292,9 @@ async fn a_shard_that_was_handed_over_while_another_one_was_being_taken_counts_o
     drop((a, b, c));
 }
 
-// D14
+// E5
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_cannot_list_the_shards_asks_for_none_of_them() {
+async fn an_instance_that_cannot_list_the_shards_requests_none() {
     let ground = Ground::new(&EIGHT);
     let a = ground.instance("A").subscribe(latest()).await;
     let blind = ground.instance("B");
@@ -308,9 +309,9 @@ async fn an_instance_that_cannot_list_the_shards_asks_for_none_of_them() {
     drop((a, b));
 }
 
-// D14, R10
+// E5, R10
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_was_given_up_before_the_last_listing_is_taken_as_soon_as_it_is_handed_over() {
+async fn a_shard_given_up_before_the_last_listing_is_taken_at_the_hand_over() {
     let ground = Ground::new(&["a", "b", "c"]);
     ground.kinesis.put("a", 1);
     let instance = ground.instance("A");
@@ -327,9 +328,9 @@ async fn a_shard_that_was_given_up_before_the_last_listing_is_taken_as_soon_as_i
     drop((a, b));
 }
 
-// D4
+// E5, L9
 #[tokio::test(start_paused = true)]
-async fn the_shards_of_an_instance_that_closes_are_taken_in_one_pass() {
+async fn the_shards_of_a_closing_instance_are_taken_in_one_pass() {
     let ground = Ground::new(&EIGHT);
     let a = ground.instance("A").subscribe(latest()).await;
     let b = ground.instance("B").subscribe(latest()).await;
@@ -341,9 +342,9 @@ async fn the_shards_of_an_instance_that_closes_are_taken_in_one_pass() {
     drop(b);
 }
 
-// E3, E5: the time to live, and the look at which the last sign of life was seen.
+// E3, E5: the time to live, counted from the read that saw the last sign of life.
 #[tokio::test(start_paused = true)]
-async fn the_shards_of_a_dead_instance_are_taken_a_time_to_live_after_its_last_sign_was_seen() {
+async fn the_shards_of_a_dead_instance_are_taken_a_ttl_after_its_last_observed_write() {
     let ground = Ground::new(&EIGHT);
     let a = ground.instance("A");
     let dying = a.subscribe(latest()).await;
@@ -357,9 +358,9 @@ async fn the_shards_of_a_dead_instance_are_taken_a_time_to_live_after_its_last_s
     drop(b);
 }
 
-// E3, D20: an instance that cannot renew stops by itself, before another one can hold the shard.
+// E3: an instance that cannot renew stops before another one can hold the shard.
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_cannot_renew_hands_out_nothing_from_the_moment_another_one_may_hold_the_shard() {
+async fn an_instance_that_cannot_renew_delivers_nothing_once_another_one_may_hold_the_shard() {
     let ground = Ground::new(&["a"]);
     let a = ground.instance("A");
     let mut cut_off = a.subscribe(horizon().read_limit(1)).await;
@@ -385,9 +386,9 @@ async fn an_instance_that_cannot_renew_hands_out_nothing_from_the_moment_another
     assert_eq!(first_of_other.epoch(), 2);
 }
 
-// A maximum of leases
+// E5
 #[tokio::test(start_paused = true)]
-async fn shards_for_which_no_instance_has_room_are_counted_and_said_and_read_once_there_is_room() {
+async fn shards_without_room_are_counted_and_logged_and_read_once_there_is_room() {
     let logged = crate::simulation::harness::Logged::new();
     let ground = Ground::new(&["a", "b", "c"]);
     let one = ground.instance("one").subscribe(latest().max_leases(1)).await;
@@ -413,7 +414,7 @@ async fn shards_for_which_no_instance_has_room_are_counted_and_said_and_read_onc
 
 // H4
 #[tokio::test(start_paused = true)]
-async fn the_children_of_an_ended_shard_find_the_room_that_it_leaves() {
+async fn the_children_of_an_ended_shard_use_the_room_that_it_frees() {
     let ground = Ground::new(&["a"]);
     let mut subscription = ground.instance("me").subscribe(horizon().max_leases(1)).await;
     ground.kinesis.put("a", 1);
@@ -428,15 +429,15 @@ async fn the_children_of_an_ended_shard_find_the_room_that_it_leaves() {
     assert!(ground.millis() - begun < 1_500, "{}", ground.millis() - begun);
 }
 
-// R13: LATEST is another place for every instance, so it travels with the shard.
+// R13: LATEST differs for each instance, so the position travels with the shard.
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_moves_before_any_record_came_goes_on_where_it_was_opened() {
+async fn a_shard_handed_over_before_any_record_continues_where_it_was_opened() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     sleep(seconds(10)).await;
     let a = ground.instance("A");
     let first = a.subscribe(latest()).await;
-    // It cannot read for a while, and meanwhile a record comes; only then does the other one begin.
+    // The instance cannot read for a while, and a record arrives meanwhile. Only then does the other one start.
     a.wire.script.plan(Rule::on(Op::GetRecords).of("a").always(), Fault::Fail(FailureKind::Throttled));
     sleep(seconds(5)).await;
     ground.kinesis.put("a", 1);
@@ -448,9 +449,9 @@ async fn a_shard_that_moves_before_any_record_came_goes_on_where_it_was_opened()
     drop(first);
 }
 
-// R13: what was read and not handed out is where the other one begins.
+// R13: the new owner starts with the records that were read and not delivered.
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_moves_before_any_record_was_handed_out_goes_on_at_the_first_that_was_read() {
+async fn a_shard_handed_over_before_any_delivery_continues_at_the_first_record_read() {
     let ground = Ground::new(&["a", "b"]);
     let a = ground.instance("A");
     let first = a.subscribe(latest()).await;
@@ -461,9 +462,9 @@ async fn a_shard_that_moves_before_any_record_was_handed_out_goes_on_at_the_firs
     drop(first);
 }
 
-// R6: replaying is for the shards with which a subscription opens.
+// R6: a replay is for the shards with which a subscription opens.
 #[tokio::test(start_paused = true)]
-async fn a_forced_start_does_not_reach_a_shard_that_came_over_but_one_whose_owner_proves_dead() {
+async fn a_forced_start_skips_handed_over_shards_but_covers_those_of_a_dead_owner() {
     for dies in [false, true] {
         let ground = Ground::new(&["a", "b"]);
         ground.kinesis.put("a", 3);
@@ -484,9 +485,9 @@ async fn a_forced_start_does_not_reach_a_shard_that_came_over_but_one_whose_owne
     }
 }
 
-// J7
+// E2
 #[tokio::test(start_paused = true)]
-async fn a_lease_row_that_is_deleted_by_hand_is_said_and_the_shard_is_read_again() {
+async fn a_manually_deleted_lease_row_is_reported_and_the_shard_is_read_again() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon()).await;
@@ -514,14 +515,14 @@ async fn a_lease_row_that_is_deleted_by_hand_is_said_and_the_shard_is_read_again
 
 // E5
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_runs_out_while_another_one_is_being_taken_is_taken_right_after_it() {
+async fn a_lease_that_expires_during_another_take_is_taken_right_after_it() {
     let ground = Ground::new(&["a", "x", "y"]);
     for shard in ["a", "x", "y"] {
         ground.steal(shard, "ghost").await;
     }
     let me = ground.instance("me");
     let subscription = me.subscribe(latest().list_interval(seconds(60))).await;
-    // The leases are looked at after 9 s, and after 10 s, when that of "a" has run out.
+    // The instance reads the leases at 9 s and at 10 s, when the lease of "a" has expired.
     ground.until(8_500).await;
     ground.steal("x", "ghost").await;
     ground.until(9_500).await;

@@ -1,5 +1,5 @@
-//! Records whose attempts are spent, where they meet the other things that a subscription does: keys that wait for them, a
-//! seek, a hand-over, the end at the tip, batches (A2, A6, A7, X2).
+//! Records that used up their attempts, together with the other features of a subscription: keys that wait for them,
+//! seeks, hand-overs, the end at the tip, batches (A2, A6, A7, X2).
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use tokio::time::{Duration, sleep, timeout};
@@ -23,12 +23,12 @@ use crate::{
     wire::envelope,
 };
 
-/// The stream of the ground, with so many attempts for each record, and a stream for those that spend them.
+/// The harness's stream, with this many attempts for each record and a dead-letter stream.
 fn deadly(attempts: u32) -> KinesisStream {
     horizon().max_attempts(attempts).dead_letter("dead")
 }
 
-/// The names of the records in the dead-letter stream, and why they are there.
+/// The names of the records in the dead-letter stream, with the reasons.
 fn buried(ground: &Ground) -> Vec<String> {
     let told = |written: super::kinesis::Written| {
         let (headers, payload) = envelope::decode(written.data);
@@ -38,14 +38,14 @@ fn buried(ground: &Ground) -> Vec<String> {
     ground.kinesis.written().into_iter().map(told).collect()
 }
 
-/// An instance whose dead letters are refused for now.
+/// An instance whose dead-letter writes are refused for now.
 fn without_burial(ground: &Ground, owner: &str) -> Instance {
     let instance = ground.instance(owner);
     instance.wire.fail(Rule::on(Op::PutRecord).always(), FailureKind::Denied);
     instance
 }
 
-/// Gives `a0` back at its first attempt, and settles all others. Tells what it saw, and when.
+/// Gives `a0` back at its first attempt, and settles all others. Returns the record, its attempt and the time.
 fn but_the_first(ground: &Ground, delivery: Delivery) -> String {
     let what = format!("{}#{} at {}", name(&delivery), delivery.attempt(), ground.millis() / 1_000);
     if name(&delivery) == "a0" && ground.millis() < 1_000 {
@@ -56,7 +56,7 @@ fn but_the_first(ground: &Ground, delivery: Delivery) -> String {
     what
 }
 
-/// What comes within this time, errors as their text.
+/// All results that arrive within this time, errors as their text.
 async fn told(of: &mut (impl Stream<Item = Result<String, KinesisError>> + Unpin), time: Duration) -> Vec<String> {
     let mut told = Vec::new();
     let all = async {
@@ -74,7 +74,7 @@ fn in_flight(subscription: &Subscription) -> Vec<usize> {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_key_goes_on_once_its_dead_letter_is_written_and_the_others_go_on_meanwhile() {
+async fn a_key_continues_once_its_dead_letter_is_written_and_other_keys_continue_meanwhile() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_keys("a", "xxyx");
     let me = ground.instance("me");
@@ -88,7 +88,7 @@ async fn a_key_goes_on_once_its_dead_letter_is_written_and_the_others_go_on_mean
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_key_waits_for_its_dead_letter_as_long_as_that_fails() {
+async fn a_key_waits_while_its_dead_letter_fails() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_keys("a", "xx");
     let me = ground.instance("me");
@@ -100,7 +100,7 @@ async fn a_key_waits_for_its_dead_letter_as_long_as_that_fails() {
 
 // A7, X2
 #[tokio::test(start_paused = true)]
-async fn a_key_goes_on_after_the_error_in_whose_stead_no_dead_letter_is_written() {
+async fn without_a_dead_letter_a_key_continues_after_the_error() {
     let spent = "stream s, shard a, sequence number a0: given up after attempt 1: not yet";
     for (stream, refused) in [(horizon().max_attempts(1), false), (deadly(1), true)] {
         let ground = Ground::new(&["a"]);
@@ -121,7 +121,7 @@ async fn a_key_goes_on_after_the_error_in_whose_stead_no_dead_letter_is_written(
 
 // A6, A7
 #[tokio::test(start_paused = true)]
-async fn a_seek_drops_what_waits_to_be_a_dead_letter_and_it_comes_as_for_the_first_time() {
+async fn a_seek_drops_queued_dead_letters_and_the_records_start_at_attempt_one() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = without_burial(&ground, "me");
@@ -139,7 +139,7 @@ async fn a_seek_drops_what_waits_to_be_a_dead_letter_and_it_comes_as_for_the_fir
     assert_eq!(ground.checkpoint("a").await, "after a1");
 }
 
-/// The error that comes after so many records, each of which is acknowledged.
+/// The error that follows this many records. Acknowledges each of them.
 async fn error_after(subscription: &mut Subscription, records: usize) -> KinesisError {
     take(subscription, records).await.into_iter().for_each(Delivery::ack);
     error(subscription).await
@@ -147,7 +147,7 @@ async fn error_after(subscription: &mut Subscription, records: usize) -> Kinesis
 
 // A6, A7
 #[tokio::test(start_paused = true)]
-async fn after_a_seek_no_key_waits_for_a_dead_letter_or_an_error_of_before() {
+async fn after_a_seek_no_key_waits_for_earlier_dead_letters_or_errors() {
     for (stream, spent) in [(deadly(1), "DeadLetter"), (horizon().max_attempts(1), "AttemptsSpent")] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put_keys("a", "xxy");
@@ -155,7 +155,7 @@ async fn after_a_seek_no_key_waits_for_a_dead_letter_or_an_error_of_before() {
         let subscription = me.subscribe(stream).await.tolerant();
         let seeker = subscription.get_ref().seeker();
         let mut work = subscription.buffer_by_key(1, async |delivery| Ok(but_the_first(&ground, delivery)));
-        // The error waits where nobody polls for it.
+        // The error waits where the test does not poll for it.
         assert_eq!(work.next().await.unwrap().unwrap(), "a0#1 at 0", "{spent}");
         sleep(seconds(5)).await;
         seeker.seek(KinesisPosition::horizon()).await.unwrap();
@@ -166,7 +166,7 @@ async fn after_a_seek_no_key_waits_for_a_dead_letter_or_an_error_of_before() {
 
 // A7, E5
 #[tokio::test(start_paused = true)]
-async fn a_shard_is_handed_over_with_what_waits_to_be_a_dead_letter() {
+async fn a_shard_is_handed_over_with_its_queued_dead_letters() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put_keys("a", "xx");
     ground.kinesis.put_keys("b", "yy");
@@ -178,7 +178,7 @@ async fn a_shard_is_handed_over_with_what_waits_to_be_a_dead_letter() {
         Ok(String::new())
     };
     let mut work = subscription.buffer_by_key(10, work);
-    // The first of each key is spent, the second one waits behind it.
+    // The first record of each key has used up its attempts; the second one waits behind it.
     assert_eq!(told(&mut work, seconds(1)).await.len(), 2);
     let mut other = ground.instance("B").subscribe(horizon()).await;
     let (_, came) = tokio::join!(told(&mut work, seconds(10)), within(&mut other, seconds(10)));
@@ -195,7 +195,7 @@ async fn a_shard_is_handed_over_with_what_waits_to_be_a_dead_letter() {
 
 // A7, E5
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_waits_for_a_dead_letter_that_is_being_written() {
+async fn a_hand_over_waits_for_a_dead_letter_write_under_way() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.put("b", 1);
@@ -211,7 +211,7 @@ async fn a_hand_over_waits_for_a_dead_letter_that_is_being_written() {
     assert_eq!((ground.checkpoint("a").await, ground.checkpoint("b").await), ("after a0".into(), "after b0".into()));
 }
 
-/// The names of all records to the end, each settled as it comes, and the errors as their kinds.
+/// The names of all records to the end of the stream, each settled on arrival, and the kinds of the errors.
 async fn to_the_end(subscription: &mut Subscription) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(item) = item(subscription).await {
@@ -232,7 +232,7 @@ async fn to_the_end(subscription: &mut Subscription) -> Vec<String> {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn at_the_tip_the_stream_ends_when_every_dead_letter_is_written() {
+async fn at_the_tip_the_stream_ends_once_every_dead_letter_is_written() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");
@@ -267,7 +267,7 @@ async fn at_the_tip_the_stream_ends_after_the_errors_that_carry_spent_records() 
 
 // A7, E5
 #[tokio::test(start_paused = true)]
-async fn at_the_tip_the_stream_ends_without_the_dead_letters_of_a_shard_that_was_lost() {
+async fn at_the_tip_the_stream_does_not_wait_for_dead_letters_of_a_lost_shard() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = without_burial(&ground, "me");
@@ -298,7 +298,7 @@ async fn at_the_tip_the_stream_ends_without_the_dead_letters_of_a_shard_that_was
     assert_eq!(buried(&ground), [""; 0]);
 }
 
-/// The next batch, errors left out.
+/// The next batch. Skips errors.
 async fn batch(batches: &mut Batches) -> Batch {
     loop {
         let item = timeout(Duration::from_hours(1), batches.next()).await.expect("an item comes within an hour");
@@ -310,7 +310,7 @@ async fn batch(batches: &mut Batches) -> Batch {
 
 // A2, A7
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_is_dropped_is_an_attempt_for_each_of_its_records() {
+async fn a_dropped_batch_counts_one_attempt_for_each_record() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let mut batches = ground.instance("me").subscribe(deadly(2)).await.batches(3).unwrap();
@@ -325,7 +325,7 @@ async fn a_batch_that_is_dropped_is_an_attempt_for_each_of_its_records() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn what_failed_of_a_batch_is_a_dead_letter_and_then_no_checkpoint_waits_for_it() {
+async fn the_failed_records_of_a_batch_become_dead_letters_and_block_no_checkpoint() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 6);
     let mut batches = ground.instance("me").subscribe(deadly(1)).await.batches(2).unwrap();
@@ -340,7 +340,7 @@ async fn what_failed_of_a_batch_is_a_dead_letter_and_then_no_checkpoint_waits_fo
 
 // A2, A7
 #[tokio::test(start_paused = true)]
-async fn what_no_batch_was_handed_out_with_is_no_dead_letter() {
+async fn records_of_an_unyielded_batch_become_no_dead_letters() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let me = ground.instance("me");
@@ -355,7 +355,7 @@ async fn what_no_batch_was_handed_out_with_is_no_dead_letter() {
 
 // A2, A7
 #[tokio::test(start_paused = true)]
-async fn what_waited_for_its_key_and_was_not_begun_has_spent_no_attempt_and_keeps_its_place() {
+async fn a_record_that_only_waited_for_its_key_spends_no_attempt_and_keeps_its_place() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_keys("a", "xxx");
     let mut subscription = ground.instance("me").subscribe(deadly(1)).await;
@@ -369,7 +369,7 @@ async fn what_waited_for_its_key_and_was_not_begun_has_spent_no_attempt_and_keep
     drop(by_key);
     sleep(millis(1)).await;
     assert_eq!(buried(&ground), ["a0: dropped"]);
-    // It comes while the lane is busy, and goes before what follows it in its shard.
+    // The redelivery arrives while its key is busy, and precedes later records of its shard.
     ground.kinesis.put_keys("a", "xx");
     let shown = async |delivery: Delivery| {
         sleep(seconds(5)).await;
@@ -384,7 +384,7 @@ async fn what_waited_for_its_key_and_was_not_begun_has_spent_no_attempt_and_keep
 
 // A2, A7, L9
 #[tokio::test(start_paused = true)]
-async fn what_was_in_work_when_the_subscription_is_dropped_is_no_dead_letter() {
+async fn dropping_the_subscription_makes_no_dead_letter_of_running_records() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put_keys("a", "xyz");
     let me = ground.instance("me");
@@ -404,7 +404,7 @@ async fn what_was_in_work_when_the_subscription_is_dropped_is_no_dead_letter() {
 
 // A2, A7
 #[tokio::test(start_paused = true)]
-async fn the_warning_about_a_drop_says_what_becomes_of_the_record() {
+async fn the_warning_about_a_drop_says_what_happens_to_the_record() {
     let table = [
         (horizon(), "will come again"),
         (deadly(2), "will come again"),

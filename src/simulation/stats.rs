@@ -1,4 +1,4 @@
-//! Looking at a subscription while it runs (L8), and pipelines that go on through what the library deals with (X2).
+//! The stats of a running subscription (L8), and pipelines that continue after transient errors (X2).
 
 use futures::TryStreamExt;
 use tokio::time::sleep;
@@ -20,7 +20,7 @@ fn shard(subscription: &Subscription, shard: &str) -> ShardStats {
 
 // L8
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_tells_what_each_shard_is_doing() {
+async fn a_snapshot_shows_what_each_shard_does() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 6);
     let me = ground.instance("me");
@@ -48,7 +48,7 @@ async fn a_snapshot_tells_what_each_shard_is_doing() {
 
 // L8
 #[tokio::test(start_paused = true)]
-async fn the_state_of_a_shard_follows_its_life() {
+async fn the_state_of_a_shard_follows_its_lifecycle() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.close("a");
@@ -67,9 +67,9 @@ async fn the_state_of_a_shard_follows_its_life() {
     assert_eq!(states, [(ShardState::Ended, None), (ShardState::Released, None)]);
 }
 
-// X2, E8
+// X2
 #[tokio::test(start_paused = true)]
-async fn a_tolerant_pipeline_goes_on_through_a_failure_a_throttle_and_a_lost_lease() {
+async fn a_tolerant_pipeline_survives_a_failure_a_throttle_and_a_lost_lease() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.wire.fail(Rule::on(Op::GetRecords).after(2), FailureKind::Other);
@@ -95,7 +95,7 @@ async fn a_tolerant_pipeline_goes_on_through_a_failure_a_throttle_and_a_lost_lea
 
 // L8
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_behind_the_tip_says_by_how_much() {
+async fn a_lagging_shard_shows_its_lag() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     sleep(seconds(7)).await;

@@ -1,4 +1,4 @@
-//! A lease store that fails, refuses or hangs (E3, D5, J3).
+//! A lease store that fails, refuses or hangs (A1, A4, E3).
 
 use futures::StreamExt;
 use tokio::time::{Duration, Instant, sleep, timeout, timeout_at};
@@ -15,7 +15,7 @@ use crate::{
     subscription::Subscription,
 };
 
-/// The records that come within this time. Errors of the store are left out, and counted.
+/// The records that arrive within this time, and how many errors of the store there were.
 async fn records(subscription: &mut Subscription, time: Duration) -> (Vec<String>, usize) {
     let until = Instant::now() + time;
     let (mut records, mut errors) = (Vec::new(), 0);
@@ -32,9 +32,9 @@ async fn records(subscription: &mut Subscription, time: Duration) -> (Vec<String
     (records, errors)
 }
 
-// D5
+// L6, E3
 #[tokio::test(start_paused = true)]
-async fn one_renewal_that_fails_is_repeated_and_the_shard_stays_read() {
+async fn one_failed_renewal_is_retried_and_reading_continues() {
     let ground = Ground::new(&["a"]);
     let me = ground.instance("me");
     me.table.fail(Rule::on(Ask::Renew));
@@ -46,9 +46,9 @@ async fn one_renewal_that_fails_is_repeated_and_the_shard_stays_read() {
     assert_eq!(ground.row("a").await.unwrap().epoch, 1);
 }
 
-// J3
+// E3
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_for_less_than_a_time_to_live_costs_no_lease() {
+async fn a_store_outage_shorter_than_the_ttl_costs_no_lease() {
     for (fault, time) in [(Fault::Fail(StoreError::new("throttled")), 7), (Fault::Hang, 5)] {
         let ground = Ground::new(&["a"]);
         let (me, other) = (ground.instance("me"), ground.instance("other"));
@@ -67,7 +67,7 @@ async fn a_store_that_fails_for_less_than_a_time_to_live_costs_no_lease() {
 
 // E3
 #[tokio::test(start_paused = true)]
-async fn past_its_deadline_nothing_of_a_shard_is_handed_out_until_the_store_is_back() {
+async fn past_its_deadline_a_shard_delivers_nothing_until_the_store_recovers() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 100);
     let me = ground.instance("me");
@@ -94,7 +94,7 @@ async fn past_its_deadline_nothing_of_a_shard_is_handed_out_until_the_store_is_b
 
 // E3, A7
 #[tokio::test(start_paused = true)]
-async fn a_redelivery_that_is_due_past_the_deadline_waits_for_the_store_too() {
+async fn a_redelivery_due_past_the_deadline_waits_for_the_store() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -108,9 +108,9 @@ async fn a_redelivery_that_is_due_past_the_deadline_waits_for_the_store_too() {
     assert_eq!(records(&mut subscription, seconds(20)).await.0, ["a0"]);
 }
 
-// B5
+// A4
 #[tokio::test(start_paused = true)]
-async fn checkpoints_of_one_shard_that_fail_hold_up_neither_the_others_nor_its_own_lease() {
+async fn failing_checkpoints_of_one_shard_block_neither_other_shards_nor_its_lease() {
     let ground = Ground::new(&["0", "a", "b"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.put("b", 1);
@@ -141,7 +141,7 @@ async fn checkpoints_of_one_shard_that_fail_hold_up_neither_the_others_nor_its_o
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn a_commit_errs_after_five_failed_writes_and_the_record_is_stored_all_the_same_later() {
+async fn a_commit_fails_after_five_failed_writes_and_the_record_is_stored_later() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let me = ground.instance("me");
@@ -158,7 +158,7 @@ async fn a_commit_errs_after_five_failed_writes_and_the_record_is_stored_all_the
 
 // A1
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers_counts_as_failed_after_a_renewal_interval() {
+async fn a_hanging_store_call_fails_after_a_renew_interval() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -171,9 +171,9 @@ async fn a_store_that_never_answers_counts_as_failed_after_a_renewal_interval() 
     assert!(matches!(item(&mut subscription).await, Some(Err(KinesisError::Store { .. }))));
 }
 
-// D5
+// E2, L6
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_is_lost_is_repeated_without_harm() {
+async fn a_write_with_a_lost_response_is_safely_retried() {
     for ask in [Ask::Take, Ask::Renew, Ask::Checkpoint, Ask::Leases] {
         let ground = Ground::new(&["a"]);
         ground.kinesis.put("a", 3);

@@ -12,7 +12,7 @@ use crate::{
     types::id::ShardId,
 };
 
-/// The calls on a store.
+/// The kinds of calls on a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Leases,
@@ -24,7 +24,7 @@ pub(crate) enum Ask {
     Delete,
 }
 
-/// See the module.
+/// The lease table behind a script of faults.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Arc<dyn LeaseStore>,
@@ -36,7 +36,7 @@ impl Table {
         Self { rows: Arc::clone(rows), script: Script::new() }
     }
 
-    /// These calls fail, and nothing is done.
+    /// Makes these calls fail without effect.
     pub(crate) fn fail(&self, rule: Rule<Ask>) {
         self.script.plan(rule, Fault::Fail(StoreError::new("scripted")));
     }
@@ -48,7 +48,7 @@ impl Table {
         made.filter(|made| made.shard == of).map(|made| made.what).collect()
     }
 
-    /// What was done with one lease, in order, without renewals.
+    /// The calls on one lease in order, without renewals.
     pub(crate) fn deeds(&self, shard: &str) -> Vec<String> {
         let deeds = self.script.of(shard).into_iter().filter(|made| made.op != Ask::Renew);
         deeds.map(|made| format!("{:?} {}", made.op, made.what).trim_end().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Reading what there is, and no further (`stop_at_tip`).
+//! Reading up to the tip and no further (`stop_at_tip`).
 
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
@@ -16,7 +16,7 @@ use crate::{
     subscription::Subscription,
 };
 
-/// The names of all records to the end, each settled as it comes.
+/// The names of all records to the end of the stream, each settled on arrival.
 async fn drain(subscription: &mut Subscription) -> Vec<String> {
     let mut names = Vec::new();
     while let Some(delivery) = subscription.try_next().await.unwrap() {
@@ -27,7 +27,7 @@ async fn drain(subscription: &mut Subscription) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stream_ends_when_every_shard_was_read_up_to_its_tip() {
+async fn the_stream_ends_once_every_shard_is_read_to_its_tip() {
     let ground = Ground::new(&["a", "b", "c"]);
     ground.kinesis.put("a", 25);
     ground.kinesis.put("b", 3);
@@ -39,14 +39,14 @@ async fn the_stream_ends_when_every_shard_was_read_up_to_its_tip() {
     assert!(subscription.close().await.is_clean());
     assert_eq!(ground.checkpoint("a").await, "after a24");
     assert_eq!((ground.owner("a").await, ground.owner("c").await), (String::new(), String::new()));
-    // The next run reads what came since.
+    // The next run reads the records that arrived since.
     ground.kinesis.put("c", 1);
     let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
     assert_eq!(drain(&mut subscription).await, ["c0"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_tip_of_empty_shards_it_ends_at_once() {
+async fn the_stream_ends_at_once_if_all_shards_are_empty() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 5);
     let mut subscription = ground.instance("me").subscribe(latest().stop_at_tip()).await;
@@ -56,7 +56,7 @@ async fn at_the_tip_of_empty_shards_it_ends_at_once() {
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn what_was_given_back_comes_again_before_the_end() {
+async fn returned_records_are_redelivered_before_the_end() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
@@ -70,7 +70,7 @@ async fn what_was_given_back_comes_again_before_the_end() {
 
 // L9
 #[tokio::test(start_paused = true)]
-async fn what_is_in_flight_at_the_end_may_still_be_settled() {
+async fn open_deliveries_can_still_be_settled_after_the_end() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 3);
     let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
@@ -84,7 +84,7 @@ async fn what_is_in_flight_at_the_end_may_still_be_settled() {
 
 // H1, H4
 #[tokio::test(start_paused = true)]
-async fn children_are_read_up_to_their_tips_too() {
+async fn children_are_read_to_their_tips_too() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 2);
     ground.kinesis.split("a", ["b", "c"]);
@@ -112,7 +112,7 @@ async fn the_tip_of_a_closed_shard_is_not_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_split_after_it_was_done_does_not_hold_up_the_end() {
+async fn a_shard_split_after_it_reached_its_tip_does_not_delay_the_end() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.put("b", 1);
@@ -128,7 +128,7 @@ async fn a_shard_that_is_split_after_it_was_done_does_not_hold_up_the_end() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn a_shard_in_trouble_is_waited_for() {
+async fn the_end_waits_for_a_shard_with_failing_reads() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.put("b", 1);
@@ -146,7 +146,7 @@ async fn a_shard_in_trouble_is_waited_for() {
 
 // A6
 #[tokio::test(start_paused = true)]
-async fn a_seek_reads_on_from_there_up_to_the_tip() {
+async fn after_a_seek_reading_continues_to_the_tip() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 3);
     ground.kinesis.put("b", 1);
@@ -162,7 +162,7 @@ async fn a_seek_reads_on_from_there_up_to_the_tip() {
 
 // E5
 #[tokio::test(start_paused = true)]
-async fn shards_of_other_instances_are_not_waited_for_but_those_that_were_asked_for_are() {
+async fn the_end_waits_for_requested_shards_but_not_for_shards_of_other_instances() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     ground.kinesis.put("b", 1);
@@ -190,7 +190,7 @@ async fn shards_of_other_instances_are_not_waited_for_but_those_that_were_asked_
     assert!((10_000..20_000).contains(&ground.millis()), "{}", ground.millis());
 }
 
-// A maximum of leases
+// E5
 #[tokio::test(start_paused = true)]
 async fn shards_at_their_tip_make_room_for_others() {
     let ground = Ground::new(&["a", "b", "c"]);

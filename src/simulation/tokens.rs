@@ -1,4 +1,4 @@
-//! The lease as long work sees it (E2, E3, B8).
+//! The lease handle that long work checks (E2, E3).
 
 use futures::{FutureExt, StreamExt};
 use tokio::time::{sleep, timeout};
@@ -8,7 +8,7 @@ use crate::simulation::harness::{Ground, horizon, next, seconds};
 
 // E2, E3
 #[tokio::test(start_paused = true)]
-async fn a_token_says_that_the_lease_is_held_for_as_long_as_it_is_renewed() {
+async fn a_lease_handle_reports_the_lease_as_held_while_it_is_renewed() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -26,7 +26,7 @@ async fn a_token_says_that_the_lease_is_held_for_as_long_as_it_is_renewed() {
 
 // E3
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_cannot_be_renewed_is_lost_at_its_deadline_and_whoever_waits_is_told_then() {
+async fn an_unrenewed_lease_is_lost_at_its_deadline_and_waiters_are_woken() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -40,9 +40,9 @@ async fn a_lease_that_cannot_be_renewed_is_lost_at_its_deadline_and_whoever_wait
     assert!(lease.lost().now_or_never().is_some(), "ready at once");
 }
 
-// B8, J8
+// E2
 #[tokio::test(start_paused = true)]
-async fn a_token_of_an_old_epoch_stays_lost_when_the_shard_comes_back() {
+async fn a_lease_handle_of_an_old_epoch_stays_lost_when_the_shard_returns() {
     let ground = Ground::new(&["a"]);
     ground.kinesis.put("a", 1);
     let me = ground.instance("me");
@@ -64,7 +64,7 @@ async fn a_token_of_an_old_epoch_stays_lost_when_the_shard_comes_back() {
 
 // E5
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_being_handed_over_is_held_until_its_deliveries_are_settled() {
+async fn a_lease_in_hand_over_is_held_until_its_deliveries_are_settled() {
     let ground = Ground::new(&["a", "b"]);
     ground.kinesis.put("a", 1);
     let mut a = ground.instance("A").subscribe(horizon()).await;

@@ -17,7 +17,7 @@ use crate::{
 
 pub(crate) use crate::error::service::Action as Op;
 
-/// See the module.
+/// The service behind a script of faults.
 #[derive(Debug)]
 pub(crate) struct Wire {
     kinesis: Arc<Kinesis>,
@@ -29,18 +29,18 @@ impl Wire {
         Self { kinesis: Arc::clone(kinesis), script: Script::new() }
     }
 
-    /// These calls fail, and nothing is done.
+    /// Makes these calls fail without effect.
     pub(crate) fn fail(&self, rule: Rule<Action>, kind: FailureKind) {
         self.script.plan(rule, Fault::Fail(kind));
     }
 
-    /// The places at which iterators were asked for on a shard.
+    /// The positions of the iterators that were requested on a shard.
     pub(crate) fn places(&self, shard: &str) -> Vec<String> {
         let places = |made: Made<Op>| (made.op == Op::GetShardIterator).then_some(made.what);
         self.script.of(shard).into_iter().filter_map(places).collect()
     }
 
-    /// How many records each read of a shard asked for.
+    /// The limit of each read of a shard.
     pub(crate) fn limits(&self, shard: &str) -> Vec<u32> {
         let reads = self.script.of(shard).into_iter().filter(|made| made.op == Op::GetRecords);
         reads.map(|made| made.what.split_once(' ').unwrap().0.parse().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! A user of a subscription, who settles what comes in a way of its own.
+//! A consumer that settles its deliveries at random.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,15 +19,15 @@ use crate::{
     util::mutex::lock,
 };
 
-/// See the module.
+/// A consumer that settles at random and reports each step to the oracle.
 pub(crate) struct Worker {
     pub(crate) rng: Rng,
     pub(crate) world: Arc<Mutex<World>>,
-    /// What knows how long a lease is good.
+    /// The table that knows the deadline of each lease.
     pub(crate) line: Option<Arc<Line>>,
-    /// It never gives anything back.
+    /// It never gives a record back.
     pub(crate) keen: bool,
-    /// It looks away for up to so many milliseconds now and then.
+    /// Now and then it pauses for up to this many milliseconds.
     pub(crate) looks_away: u64,
 }
 
@@ -54,7 +54,7 @@ impl Worker {
             }
             self.pause().await;
         }
-        // A pipeline that drains, or one that is cut off.
+        // The pipeline drains, or is cut off.
         if self.is_calm() || !self.rng.one_in(4) {
             for delivery in held {
                 self.settle(delivery).await;

@@ -1,4 +1,4 @@
-//! One simulated process: a runtime with a time of its own, which moves only when it is stepped.
+//! One simulated process: a runtime with a separate clock that moves only when the driver steps it.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ use crate::{
     util::mutex::lock,
 };
 
-/// See the module.
+/// One simulated process.
 pub(super) struct Member {
     pub(super) owner: String,
     pub(super) most: usize,
@@ -35,17 +35,17 @@ pub(super) struct Member {
     handles: Arc<Mutex<Option<(Closer, StatsHandle)>>>,
     worker: JoinHandle<()>,
     start: Instant,
-    /// Its own time since its start in microseconds, and how fast it runs in thousandths of the world's.
+    /// Microseconds on its clock since its start, and the rate of its clock in thousandths of the outer clock's.
     time: u64,
     pub(super) speed: u64,
-    /// It runs faster until then, by the time of the world.
+    /// Its clock runs faster until this time of the outer clock.
     pub(super) hurries_until: u64,
-    /// It is stopped until then, by the time of the world.
+    /// It is stopped until this time of the outer clock.
     pub(super) stopped_until: u64,
     was_stopped: bool,
 }
 
-/// What a member is started with.
+/// The settings of a new node.
 pub(super) struct Setup {
     pub(super) owner: String,
     pub(super) most: usize,
@@ -55,7 +55,7 @@ pub(super) struct Setup {
 }
 
 impl Member {
-    /// A process starts, subscribes, and works. `line` and `wire` are made under its own clock.
+    /// Starts a process that subscribes and works. `line` and `wire` are made under its clock.
     pub(super) fn start(setup: Setup, line: impl FnOnce() -> Line, wire: impl FnOnce() -> Wire) -> Self {
         let Setup { owner, most, speed, stream, mut worker } = setup;
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -91,8 +91,8 @@ impl Member {
         }
     }
 
-    /// Lets so many milliseconds of the world's time pass, up to `now`. A process that was stopped finds its clock ahead
-    /// by all that it missed before anything in it goes on.
+    /// Lets this many milliseconds of the outer clock pass, up to `now`. A process that was stopped first finds its
+    /// clock ahead by all the time that it missed.
     pub(super) fn step(&mut self, millis: u64, now: u64) {
         let speed = if now < self.hurries_until { self.speed * 3 } else { self.speed };
         self.time += millis * speed;
@@ -116,14 +116,14 @@ impl Member {
         (self.hurries_until, self.stopped_until) = (0, 0);
     }
 
-    /// How many shards it reads, or may still settle.
+    /// How many shards it reads or still drains.
     pub(super) fn holds(&self) -> usize {
         let Some((_, stats)) = &*lock(&self.handles) else { return 0 };
         let holds = |state| matches!(state, ShardState::Reading | ShardState::Draining);
         stats.snapshot().shards.iter().filter(|shard| holds(shard.state)).count()
     }
 
-    /// Whether its worker has ended, which it must not have done by a panic.
+    /// Whether its worker has ended. Fails if it panicked.
     pub(super) fn has_ended(&mut self) -> bool {
         if !self.worker.is_finished() {
             return false;
@@ -133,7 +133,7 @@ impl Member {
         true
     }
 
-    /// Begins to close its subscription. None if there is none yet.
+    /// Begins to close its subscription. `None` if it has not subscribed yet.
     pub(super) fn close(&self) -> Option<JoinHandle<CloseReport>> {
         let (closer, _) = lock(&self.handles).clone()?;
         Some(self.runtime.spawn(async move { closer.close().await }))
@@ -144,7 +144,7 @@ impl Member {
         self.worker.abort();
     }
 
-    /// What came of a task of its own that has ended.
+    /// The result of one of its tasks that has ended.
     pub(super) fn outcome<T>(&self, task: JoinHandle<T>) -> T {
         self.runtime.block_on(task).unwrap()
     }
