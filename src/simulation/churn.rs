@@ -1,5 +1,5 @@
 //! Changes to a stream while it is read: records arrive, shards split and merge, listings lag, and records that were
-//! read reach the end of their retention. Each change goes to both the model and the [`World`].
+//! read reach the end of their retention. Each change goes to both the model and the [`Oracle`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     simulation::{
         harness::{millis, seconds},
-        oracle::World,
+        oracle::Oracle,
     },
     util::mutex::lock,
 };
@@ -26,9 +26,9 @@ use crate::{
 const KEPT: u64 = 20_000;
 
 /// Changes the stream and tells the oracle.
-pub(crate) struct River {
+pub(crate) struct Churn {
     pub(crate) kinesis: Arc<Kinesis>,
-    world: Arc<Mutex<World>>,
+    oracle: Arc<Mutex<Oracle>>,
     clock: Clock,
     /// The shards that listings hide, each with the time until which they hide it. A shard is hidden only once, and for
     /// less than the time after which it would count as gone.
@@ -39,8 +39,8 @@ pub(crate) struct River {
     forgotten: BTreeSet<String>,
 }
 
-impl River {
-    pub(crate) fn new(kinesis: &Arc<Kinesis>, world: &Arc<Mutex<World>>, clock: Clock, rng: &mut Rng) -> Self {
+impl Churn {
+    pub(crate) fn new(kinesis: &Arc<Kinesis>, oracle: &Arc<Mutex<Oracle>>, clock: Clock, rng: &mut Rng) -> Self {
         kinesis.list_by(1 + rng.index(8));
         kinesis.iterators_live(*rng.pick(&[millis(900), seconds(4), seconds(300)]));
         kinesis.keeps(Duration::from_hours(24), *rng.pick(&[OnTrimmed::Reject, OnTrimmed::Land]));
@@ -49,7 +49,7 @@ impl River {
         }
         Self {
             kinesis: Arc::clone(kinesis),
-            world: Arc::clone(world),
+            oracle: Arc::clone(oracle),
             clock,
             hidden: BTreeMap::new(),
             trimmed: BTreeMap::new(),
@@ -61,21 +61,21 @@ impl River {
     /// Puts a few records with random keys.
     pub(crate) fn put(&self, rng: &mut Rng) {
         for _ in 0..rng.index(30) {
-            let shard = lock(&self.world).put(rng);
+            let shard = lock(&self.oracle).put(rng);
             self.kinesis.put(&shard, 1);
         }
     }
 
     pub(crate) fn reshard(&mut self, rng: &mut Rng) {
-        let open = lock(&self.world).open_shards();
+        let open = lock(&self.oracle).open_shards();
         let (parent, other) = (rng.pick(&open).clone(), rng.pick(&open).clone());
-        let [low, high] = [0, 1].map(|offset| lock(&self.world).new_shard(offset));
+        let [low, high] = [0, 1].map(|offset| lock(&self.oracle).new_shard(offset));
         if open.len() < 6 && rng.one_in(2) {
             self.kinesis.split(&parent, [&low, &high]);
-            lock(&self.world).reshard(&[parent], &[low.clone(), high]);
+            lock(&self.oracle).reshard(&[parent], &[low.clone(), high]);
         } else if parent != other {
             self.kinesis.merge([&parent, &other], &low);
-            lock(&self.world).reshard(&[parent, other], std::slice::from_ref(&low));
+            lock(&self.oracle).reshard(&[parent, other], std::slice::from_ref(&low));
         } else {
             return;
         }
@@ -86,7 +86,7 @@ impl River {
 
     /// Hides one of the open shards from listings for a while.
     pub(crate) fn hide_any(&mut self, rng: &mut Rng) {
-        let open = lock(&self.world).open_shards();
+        let open = lock(&self.oracle).open_shards();
         let shard = rng.pick(&open).clone();
         self.hide(&shard, rng);
     }
@@ -113,20 +113,20 @@ impl River {
     pub(crate) fn show_unread(&self) {
         self.hidden
             .keys()
-            .filter(|shard| !lock(&self.world).is_known(shard))
+            .filter(|shard| !lock(&self.oracle).is_known(shard))
             .for_each(|shard| self.kinesis.show(shard));
     }
 
     /// Ends the retention of records and shards that were read.
     pub(crate) fn trim(&mut self, rng: &mut Rng) {
-        let open = lock(&self.world).open_shards();
+        let open = lock(&self.oracle).open_shards();
         let shard = rng.pick(&open).clone();
-        let covered = lock(&self.world).covered(&shard);
+        let covered = lock(&self.oracle).covered(&shard);
         let trimmed = self.trimmed.entry(shard.clone()).or_default();
         self.kinesis.trim(&shard, covered - *trimmed);
         *trimmed = covered;
         let now = self.clock.millis();
-        for shard in lock(&self.world).finished() {
+        for shard in lock(&self.oracle).finished() {
             self.finished.entry(shard).or_insert(now);
         }
         let old = self.finished.iter().filter(|(_, since)| now >= **since + KEPT);

@@ -12,8 +12,8 @@ use tracing::Dispatch;
 use super::{
     kinesis::Kinesis,
     script::{Fault, Rule},
-    table::Table,
-    wire::Wire,
+    scripted_service::ScriptedService,
+    scripted_table::ScriptedTable,
 };
 use crate::{
     config::position::KinesisPosition,
@@ -34,13 +34,13 @@ const LONG: Duration = Duration::from_hours(1);
 
 /// A stream and a lease table that several instances share.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Harness {
     pub(crate) kinesis: Arc<Kinesis>,
     rows: Arc<dyn LeaseStore>,
     start: Instant,
 }
 
-impl Ground {
+impl Harness {
     pub(crate) fn new(shards: &[&str]) -> Self {
         Self::on(shards, MemoryLeaseStore::new())
     }
@@ -52,8 +52,9 @@ impl Ground {
 
     /// An instance with this owner id.
     pub(crate) fn instance(&self, owner: &str) -> Instance {
-        let (wire, table) = (Arc::new(Wire::new(&self.kinesis)), Arc::new(Table::new(&self.rows)));
-        Instance { owner: owner.into(), wire, table }
+        let (service, table) =
+            (Arc::new(ScriptedService::new(&self.kinesis)), Arc::new(ScriptedTable::new(&self.rows)));
+        Instance { owner: owner.into(), service, table }
     }
 
     /// Time since the start, in milliseconds.
@@ -129,8 +130,8 @@ impl Ground {
 #[derive(Debug)]
 pub(crate) struct Instance {
     owner: Arc<str>,
-    pub(crate) wire: Arc<Wire>,
-    pub(crate) table: Arc<Table>,
+    pub(crate) service: Arc<ScriptedService>,
+    pub(crate) table: Arc<ScriptedTable>,
 }
 
 impl Instance {
@@ -144,7 +145,7 @@ impl Instance {
         SubscriptionContext::new(
             identity,
             settings,
-            Arc::clone(&self.wire) as Arc<dyn Service>,
+            Arc::clone(&self.service) as Arc<dyn Service>,
             Arc::clone(&self.table) as Arc<_>,
         )
     }
@@ -201,7 +202,7 @@ pub(crate) async fn within(subscription: &mut Subscription, time: Duration) -> V
     let until = Instant::now() + time;
     let mut taken = Vec::new();
     while let Ok(item) = tokio::time::timeout_at(until, subscription.next()).await {
-        taken.push(item.expect("the stream goes on").unwrap());
+        taken.push(item.expect("the stream continues").unwrap());
     }
     taken
 }
@@ -230,7 +231,7 @@ pub(crate) fn millis(millis: u64) -> Duration {
 }
 
 /// Captures the warnings and errors that are logged while it lives, as text.
-pub(crate) struct Logged {
+pub(crate) struct CapturedLogs {
     lines: Arc<std::sync::Mutex<Vec<u8>>>,
     _guard: tracing::subscriber::DefaultGuard,
 }
@@ -242,7 +243,7 @@ static SECOND: LazyLock<Dispatch> = LazyLock::new(|| {
     Dispatch::new(nowhere.finish())
 });
 
-impl Logged {
+impl CapturedLogs {
     pub(crate) fn new() -> Self {
         LazyLock::force(&SECOND);
         let lines: Arc<std::sync::Mutex<Vec<u8>>> = Arc::default();

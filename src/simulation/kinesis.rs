@@ -135,10 +135,10 @@ impl Kinesis {
 
     fn put_as(&self, shard: &str, key: Option<&str>, data: impl FnOnce(&str) -> Bytes) {
         let arrived_at = Some(self.millis());
-        let marks = "'".repeat(lock(&self.state).older);
+        let apostrophes = "'".repeat(lock(&self.state).older);
         self.change(shard, |shard, id| {
             assert!(!shard.closed, "{id} is closed");
-            let name = format!("{id}{marks}{}", shard.records.len());
+            let name = format!("{id}{apostrophes}{}", shard.records.len());
             shard.records.push(RawRecord {
                 data: data(&name),
                 partition_key: key.map(ToOwned::to_owned),
@@ -232,8 +232,8 @@ impl Kinesis {
         lock(&self.state).exists = false;
     }
 
-    pub(crate) fn iterators_live(&self, lifecycle: Duration) {
-        lock(&self.state).iterators_live = lifecycle;
+    pub(crate) fn iterators_live(&self, lifetime: Duration) {
+        lock(&self.state).iterators_live = lifetime;
     }
 
     /// The service's time in Unix milliseconds.
@@ -309,12 +309,12 @@ impl Kinesis {
     }
 
     pub(super) fn read(&self, iterator: &str, limit: u32) -> Answer<Fetched> {
-        let (place, made) = parse(iterator);
+        let (place, made_at) = parse(iterator);
         self.existing(|state| {
             if place.older != state.older {
                 return Err(FailureKind::Rejected);
             }
-            if self.millis() - made > i64::try_from(state.iterators_live.as_millis()).unwrap() {
+            if self.millis() - made_at > i64::try_from(state.iterators_live.as_millis()).unwrap() {
                 return Err(FailureKind::IteratorExpired);
             }
             let Shard { closed, records, trimmed, .. } = state.shards.get(&place.shard).ok_or(FailureKind::NotFound)?;
@@ -373,7 +373,7 @@ pub(super) fn shard_of(iterator: &str) -> ShardId {
     parse(iterator).0.shard
 }
 
-/// The position of an iterator, and when it was made.
+/// The position of an iterator, and when it was call.
 fn parse(iterator: &str) -> (Place, i64) {
     let mut parts = iterator.split('/');
     let mut part = || parts.next().unwrap();

@@ -19,7 +19,7 @@ use kinesis_stream_support::Rng;
 use super::{
     clock::Clock,
     script::{Fault, Script},
-    table::Ask,
+    scripted_table::TableOp,
 };
 use crate::{
     config::position::Checkpoint,
@@ -81,10 +81,10 @@ impl fmt::Debug for Network {
 
 /// The lease table as one instance sees it through the network.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct NetworkedTable {
     network: Arc<Network>,
     rows: Arc<RecordedTable>,
-    pub(crate) script: Script<Ask, StoreError>,
+    pub(crate) script: Script<TableOp, StoreError>,
     state: Arc<Mutex<State>>,
 }
 
@@ -129,7 +129,7 @@ enum Outcome {
     Failed(StoreError),
 }
 
-impl Line {
+impl NetworkedTable {
     /// `lag`: the upper bound for the time that a request, and a response, takes, in milliseconds.
     pub(crate) fn new(
         network: &Arc<Network>,
@@ -163,7 +163,7 @@ impl Line {
     /// Makes a call. A call that its caller gave up does not arrive after a later one on the same row.
     fn call<T: Send + 'static>(
         &self,
-        op: Ask,
+        op: TableOp,
         shard: Option<&ShardId>,
         act: impl FnOnce(&RecordedTable) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<'static, T> {
@@ -180,10 +180,10 @@ impl Line {
             Some(Fault::Delay(time)) => (late(time), Outcome::Answered),
             Some(Fault::Hang | Fault::Panic) => return pending().boxed(),
         };
-        let (tell, told) = oneshot::channel();
+        let (response_tx, response_rx) = oneshot::channel();
         let (rows, state, shard) = (Arc::clone(&self.rows), Arc::clone(&self.state), shard.cloned());
         self.network.send(there, move |network| {
-            if tell.is_closed() && !lock(&state).is_last(shard.as_ref(), number) {
+            if response_tx.is_closed() && !lock(&state).is_last(shard.as_ref(), number) {
                 return;
             }
             let answer = match outcome {
@@ -191,15 +191,15 @@ impl Line {
                 Outcome::Lost(error) => act(&rows).and(Err(error)),
                 Outcome::Failed(error) => Err(error),
             };
-            network.send(back, move |_| drop(tell.send(answer)));
+            network.send(back, move |_| drop(response_tx.send(answer)));
         });
-        told.map(|told| told.unwrap_or_else(|_| Err(StoreError::new("no answer")))).boxed()
+        response_rx.map(|response| response.unwrap_or_else(|_| Err(StoreError::new("no answer")))).boxed()
     }
 
     /// A conditional write by the holder of a lease.
     fn write<'a>(
         &'a self,
-        op: Ask,
+        op: TableOp,
         held: &'a Held,
         act: impl FnOnce(&RecordedTable) -> Result<Write, StoreError> + Send + 'static,
     ) -> StoreFuture<'a, Write> {
@@ -220,15 +220,15 @@ fn at_once<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
     answer.now_or_never().expect("the table answers at once")
 }
 
-impl LeaseStore for Line {
+impl LeaseStore for NetworkedTable {
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         let (consumer, stream) = (consumer.to_owned(), stream.to_owned());
-        self.call(Ask::Leases, None, move |rows| at_once(rows.leases(&consumer, &stream)))
+        self.call(TableOp::Leases, None, move |rows| at_once(rows.leases(&consumer, &stream)))
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
         let (sent, sending) = (Instant::now(), take.clone());
-        let call = self.call(Ask::Take, Some(&take.key.shard), move |rows| at_once(rows.take(&sending)));
+        let call = self.call(TableOp::Take, Some(&take.key.shard), move |rows| at_once(rows.take(&sending)));
         async move {
             let answer = call.await?;
             if let Write::Applied(lease) = &answer {
@@ -241,26 +241,26 @@ impl LeaseStore for Line {
 
     fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
         let sending = held.clone();
-        self.write(Ask::Renew, held, move |rows| at_once(rows.renew(&sending)))
+        self.write(TableOp::Renew, held, move |rows| at_once(rows.renew(&sending)))
     }
 
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
         let (sending, checkpoint) = (held.clone(), checkpoint.clone());
-        self.write(Ask::Checkpoint, held, move |rows| at_once(rows.checkpoint(&sending, &checkpoint)))
+        self.write(TableOp::Checkpoint, held, move |rows| at_once(rows.checkpoint(&sending, &checkpoint)))
     }
 
     fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
         let (sending, settled) = (held.clone(), self.rows.settled(held));
-        self.write(Ask::Release, held, move |rows| at_once(rows.release_with(&sending, settled)))
+        self.write(TableOp::Release, held, move |rows| at_once(rows.release_with(&sending, settled)))
     }
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         let (sending, by) = (key.clone(), by.to_owned());
-        self.call(Ask::Want, Some(&key.shard), move |rows| at_once(rows.ask(&sending, seen, &by)))
+        self.call(TableOp::Want, Some(&key.shard), move |rows| at_once(rows.ask(&sending, seen, &by)))
     }
 
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
         let sending = key.clone();
-        self.call(Ask::Delete, Some(&key.shard), move |rows| at_once(rows.delete(&sending, seen)))
+        self.call(TableOp::Delete, Some(&key.shard), move |rows| at_once(rows.delete(&sending, seen)))
     }
 }

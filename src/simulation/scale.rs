@@ -5,9 +5,9 @@ use std::env;
 use futures::StreamExt;
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
-use super::{table::Ask, wire::Op};
+use super::{scripted_service::ServiceOp, scripted_table::TableOp};
 use crate::{
-    simulation::harness::{Ground, Instance, horizon, latest, millis, next, seconds},
+    simulation::harness::{Harness, Instance, horizon, latest, millis, next, seconds},
     subscription::{Subscription, descriptor::KinesisStream},
 };
 
@@ -30,16 +30,16 @@ struct Calls {
 impl Calls {
     /// The calls that the instances have made since then.
     fn since(instances: &[Instance], since: Duration) -> Self {
-        let wire = |op| instances.iter().map(|instance| instance.wire.script.count(op, since)).sum();
-        let table = |ask| instances.iter().map(|instance| instance.table.script.count(ask, since)).sum::<usize>();
+        let service = |op| instances.iter().map(|instance| instance.service.script.count(op, since)).sum();
+        let table = |op| instances.iter().map(|instance| instance.table.script.count(op, since)).sum::<usize>();
         Self {
-            listings: wire(Op::ListShards),
-            iterators: wire(Op::GetShardIterator),
-            reads: wire(Op::GetRecords),
-            leases: table(Ask::Leases),
-            renewals: table(Ask::Renew),
-            checkpoints: table(Ask::Checkpoint),
-            others: [Ask::Take, Ask::Release, Ask::Want, Ask::Delete].into_iter().map(table).sum(),
+            listings: service(ServiceOp::ListShards),
+            iterators: service(ServiceOp::GetShardIterator),
+            reads: service(ServiceOp::GetRecords),
+            leases: table(TableOp::Leases),
+            renewals: table(TableOp::Renew),
+            checkpoints: table(TableOp::Checkpoint),
+            others: [TableOp::Take, TableOp::Release, TableOp::Want, TableOp::Delete].into_iter().map(table).sum(),
         }
     }
 
@@ -64,24 +64,24 @@ fn shards(in_every_run: usize) -> usize {
     env::var("KINESIS_STREAM_SHARDS").ok().and_then(|shards| shards.parse().ok()).unwrap_or(in_every_run)
 }
 
-fn ground(shards: usize) -> Ground {
+fn harness(shards: usize) -> Harness {
     let shards: Vec<String> = (0..shards).map(|n| format!("shardId-{n:012}")).collect();
-    let ground = Ground::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
-    ground.kinesis.list_by(LISTED_AT_ONCE);
-    ground
+    let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
+    harness.kinesis.list_by(LISTED_AT_ONCE);
+    harness
 }
 
 /// Lets instances share the shards until nothing moves. Returns their calls during the next minute.
 async fn a_minute_of(shards: usize, instances: usize, stream: KinesisStream) -> Calls {
-    let ground = ground(shards);
-    let instances: Vec<Instance> = (0..instances).map(|n| ground.instance(&format!("i{n}"))).collect();
+    let harness = harness(shards);
+    let instances: Vec<Instance> = (0..instances).map(|n| harness.instance(&format!("i{n}"))).collect();
     let mut fleet = Vec::new();
     for instance in &instances {
         fleet.push(instance.subscribe(stream.clone()).await);
     }
     sleep(millis(60_500)).await;
     assert_eq!(
-        ground.shares().await.into_values().collect::<Vec<_>>(),
+        harness.shares().await.into_values().collect::<Vec<_>>(),
         vec![shards / instances.len(); instances.len()]
     );
     sleep(seconds(60)).await;
@@ -106,15 +106,15 @@ async fn sharing_adds_only_listings_and_reads_of_the_leases() {
 #[tokio::test(start_paused = true)]
 async fn busy_shards_store_one_checkpoint_per_interval_and_need_no_renewals() {
     const SHARDS: usize = 100;
-    let ground = ground(SHARDS);
-    let instances = [ground.instance("me")];
+    let harness = harness(SHARDS);
+    let instances = [harness.instance("me")];
     let mut subscription = instances[0].subscribe(horizon()).await;
     for _ in 0..20 {
-        busy(&ground, &mut subscription, SHARDS).await;
+        busy(&harness, &mut subscription, SHARDS).await;
     }
-    let since = Duration::from_millis(u64::try_from(ground.millis()).unwrap());
+    let since = Duration::from_millis(u64::try_from(harness.millis()).unwrap());
     for _ in 0..60 {
-        busy(&ground, &mut subscription, SHARDS).await;
+        busy(&harness, &mut subscription, SHARDS).await;
     }
     // The reader waits half an interval after a page with records, and a whole one after an empty page.
     let idle = Calls::idle(SHARDS, 1, 90);
@@ -122,9 +122,9 @@ async fn busy_shards_store_one_checkpoint_per_interval_and_need_no_renewals() {
 }
 
 /// One second in which every shard gets a record, which the consumer acknowledges.
-async fn busy(ground: &Ground, subscription: &mut Subscription, shards: usize) {
+async fn busy(harness: &Harness, subscription: &mut Subscription, shards: usize) {
     let until = Instant::now() + seconds(1);
-    (0..shards).for_each(|n| ground.kinesis.put(&format!("shardId-{n:012}"), 1));
+    (0..shards).for_each(|n| harness.kinesis.put(&format!("shardId-{n:012}"), 1));
     while let Ok(Some(item)) = timeout_at(until, subscription.next()).await {
         item.unwrap().ack();
     }
@@ -134,26 +134,26 @@ async fn busy(ground: &Ground, subscription: &mut Subscription, shards: usize) {
 #[tokio::test(start_paused = true)]
 async fn a_reshard_that_doubles_the_shards_is_read_through_and_old_rows_are_deleted() {
     let shards = shards(100);
-    let ground = ground(shards);
-    let me = ground.instance("me");
+    let harness = harness(shards);
+    let me = harness.instance("me");
     let stream = horizon().poll_interval(seconds(10));
     let mut subscription = me.subscribe(stream).await;
     sleep(seconds(12)).await;
     for n in 0..shards {
         let parent = format!("shardId-{n:012}");
         let child = |side| format!("shardId-{:012}", shards + 2 * n + side);
-        ground.kinesis.split(&parent, [&child(0), &child(1)]);
-        ground.kinesis.put(&child(0), 1);
-        ground.kinesis.put(&child(1), 1);
+        harness.kinesis.split(&parent, [&child(0), &child(1)]);
+        harness.kinesis.put(&child(0), 1);
+        harness.kinesis.put(&child(1), 1);
     }
     for _ in 0..2 * shards {
         next(&mut subscription).await.ack();
     }
     sleep(seconds(30)).await;
-    assert_eq!((ground.rows().await, ground.shares().await["me"]), (3 * shards, 2 * shards));
+    assert_eq!((harness.rows().await, harness.shares().await["me"]), (3 * shards, 2 * shards));
     for n in 0..shards {
-        ground.kinesis.forget(&format!("shardId-{n:012}"));
+        harness.kinesis.forget(&format!("shardId-{n:012}"));
     }
     sleep(seconds(30)).await;
-    assert_eq!((ground.rows().await, ground.shares().await["me"]), (2 * shards, 2 * shards));
+    assert_eq!((harness.rows().await, harness.shares().await["me"]), (2 * shards, 2 * shards));
 }

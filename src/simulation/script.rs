@@ -61,7 +61,7 @@ impl<Op> Rule<Op> {
 
 /// A call in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Made<Op> {
+pub(crate) struct LoggedCall<Op> {
     /// The time since the start of the script.
     pub(crate) at: Duration,
     pub(crate) op: Op,
@@ -79,12 +79,12 @@ pub(crate) struct Script<Op, E> {
 #[derive(Debug)]
 struct State<Op, E> {
     rules: Vec<(Rule<Op>, Fault<E>)>,
-    made: Vec<Made<Op>>,
+    calls: Vec<LoggedCall<Op>>,
 }
 
 impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), state: Mutex::new(State { rules: Vec::new(), made: Vec::new() }) }
+        Self { start: Instant::now(), state: Mutex::new(State { rules: Vec::new(), calls: Vec::new() }) }
     }
 
     pub(crate) fn plan(&self, rule: Rule<Op>, fault: Fault<E>) {
@@ -102,30 +102,30 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
     }
 
     /// The calls of one kind, on all shards.
-    pub(crate) fn made(&self, op: Op) -> Vec<Made<Op>> {
-        lock(&self.state).made.iter().filter(|made| made.op == op).cloned().collect()
+    pub(crate) fn calls(&self, op: Op) -> Vec<LoggedCall<Op>> {
+        lock(&self.state).calls.iter().filter(|call| call.op == op).cloned().collect()
     }
 
     /// How many calls of one kind were made at this time after the start of the script, or later.
     pub(crate) fn count(&self, op: Op, since: Duration) -> usize {
-        lock(&self.state).made.iter().filter(|made| made.op == op && made.at >= since).count()
+        lock(&self.state).calls.iter().filter(|call| call.op == op && call.at >= since).count()
     }
 
-    /// When calls of one kind were made.
+    /// When calls of one kind were call.
     pub(crate) fn times_of(&self, op: Op) -> Vec<Duration> {
-        self.made(op).into_iter().map(|made| made.at).collect()
+        self.calls(op).into_iter().map(|call| call.at).collect()
     }
 
     /// When calls of one kind were made on one shard.
     pub(crate) fn times(&self, op: Op, shard: &str) -> Vec<Duration> {
         let shard = Some(ShardId::from(shard));
-        self.made(op).into_iter().filter(|made| made.shard == shard).map(|made| made.at).collect()
+        self.calls(op).into_iter().filter(|call| call.shard == shard).map(|call| call.at).collect()
     }
 
     /// All calls on one shard, in order.
-    pub(crate) fn of(&self, shard: &str) -> Vec<Made<Op>> {
+    pub(crate) fn of(&self, shard: &str) -> Vec<LoggedCall<Op>> {
         let shard = Some(ShardId::from(shard));
-        lock(&self.state).made.iter().filter(|made| made.shard == shard).cloned().collect()
+        lock(&self.state).calls.iter().filter(|call| call.shard == shard).cloned().collect()
     }
 
     /// Makes a call, with its fault if a rule applies.
@@ -170,7 +170,7 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
                 break;
             }
         }
-        state.made.push(Made { at: self.start.elapsed(), op, shard, what });
+        state.calls.push(LoggedCall { at: self.start.elapsed(), op, shard, what });
         fault
     }
 }

@@ -3,12 +3,12 @@
 use futures::TryStreamExt;
 use tokio::time::sleep;
 
-use super::{script::Rule, wire::Op};
+use super::{script::Rule, scripted_service::ServiceOp};
 use crate::{
     config::position::Checkpoint,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
-    simulation::harness::{Ground, horizon, item, latest, millis, next, seconds, take},
+    simulation::harness::{Harness, horizon, item, latest, millis, next, seconds, take},
     state::stats::{ShardState, ShardStats},
     subscription::Subscription,
 };
@@ -21,11 +21,11 @@ fn shard(subscription: &Subscription, shard: &str) -> ShardStats {
 // L8
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_shows_what_each_shard_does() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 6);
-    let me = ground.instance("me");
-    me.wire.fail(Rule::on(Op::GetRecords).of("a").times(2), FailureKind::Throttled);
-    me.wire.fail(Rule::on(Op::GetShardIterator).of("b"), FailureKind::Other);
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 6);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).of("a").times(2), FailureKind::Throttled);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).of("b"), FailureKind::Other);
     let mut subscription = me.subscribe(horizon().read_limit(4)).await;
     assert!(item(&mut subscription).await.unwrap().is_err());
     let mut records = take(&mut subscription, 4).await;
@@ -49,11 +49,11 @@ async fn a_snapshot_shows_what_each_shard_does() {
 // L8
 #[tokio::test(start_paused = true)]
 async fn the_state_of_a_shard_follows_its_lifecycle() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 1);
-    ground.kinesis.close("a");
-    ground.kinesis.put("b", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.close("a");
+    harness.kinesis.put("b", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let records = take(&mut subscription, 2).await;
     sleep(seconds(1)).await;
     assert_eq!(shard(&subscription, "a").state, ShardState::Ending);
@@ -70,24 +70,24 @@ async fn the_state_of_a_shard_follows_its_lifecycle() {
 // X2
 #[tokio::test(start_paused = true)]
 async fn a_tolerant_pipeline_survives_a_failure_a_throttle_and_a_lost_lease() {
-    let ground = Ground::new(&["a"]);
-    let me = ground.instance("me");
-    me.wire.fail(Rule::on(Op::GetRecords).after(2), FailureKind::Other);
-    me.wire.fail(Rule::on(Op::GetRecords).after(3), FailureKind::Throttled);
+    let harness = Harness::new(&["a"]);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).after(2), FailureKind::Other);
+    me.service.fail(Rule::on(ServiceOp::GetRecords).after(3), FailureKind::Throttled);
     let subscription = me.subscribe(latest()).await;
     let closer = subscription.closer();
     let pipeline = tokio::spawn(
         subscription.tolerant().try_fold(0, async |sum, delivery| delivery.commit().await.map(|_| sum + 1)),
     );
     for n in 0..40 {
-        ground.kinesis.put("a", 1);
+        harness.kinesis.put("a", 1);
         sleep(seconds(1)).await;
         if n == 10 {
-            ground.steal("a", "thief").await;
+            harness.steal("a", "thief").await;
         }
     }
     sleep(seconds(1)).await;
-    assert_eq!(ground.checkpoint("a").await, "after a39");
+    assert_eq!(harness.checkpoint("a").await, "after a39");
     closer.close().await;
     let sum: usize = pipeline.await.unwrap().unwrap();
     assert!((40..=42).contains(&sum), "{sum}");
@@ -96,12 +96,12 @@ async fn a_tolerant_pipeline_survives_a_failure_a_throttle_and_a_lost_lease() {
 // L8
 #[tokio::test(start_paused = true)]
 async fn a_lagging_shard_shows_its_lag() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
     sleep(seconds(7)).await;
-    ground.kinesis.put("a", 1);
+    harness.kinesis.put("a", 1);
     sleep(seconds(3)).await;
-    let mut subscription = ground.instance("me").subscribe(horizon().read_limit(1).max_in_flight(1)).await;
+    let mut subscription = harness.instance("me").subscribe(horizon().read_limit(1).max_in_flight(1)).await;
     let record = next(&mut subscription).await;
     assert_eq!(shard(&subscription, "a").behind, Some(seconds(3)));
     drop(record);

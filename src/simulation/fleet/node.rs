@@ -11,11 +11,11 @@ use tokio::{
     time::{Duration, Instant, advance, sleep_until},
 };
 
-use super::super::{wire::Wire, worker::Worker};
+use super::super::{scripted_service::ScriptedService, worker::Worker};
 use crate::{
     kinesis::Service,
     lease::LeaseStore,
-    simulation::network::Line,
+    simulation::network::NetworkedTable,
     state::{
         context::{Identity, SubscriptionContext},
         lifecycle::CloseReport,
@@ -26,11 +26,11 @@ use crate::{
 };
 
 /// One simulated process.
-pub(super) struct Member {
+pub(super) struct Node {
     pub(super) owner: String,
     pub(super) most: usize,
-    pub(super) wire: Arc<Wire>,
-    pub(super) line: Arc<Line>,
+    pub(super) service: Arc<ScriptedService>,
+    pub(super) table: Arc<NetworkedTable>,
     runtime: Runtime,
     handles: Arc<Mutex<Option<(Closer, StatsHandle)>>>,
     worker: JoinHandle<()>,
@@ -39,7 +39,7 @@ pub(super) struct Member {
     time: u64,
     pub(super) speed: u64,
     /// Its clock runs faster until this time of the outer clock.
-    pub(super) hurries_until: u64,
+    pub(super) fast_until: u64,
     /// It is stopped until this time of the outer clock.
     pub(super) stopped_until: u64,
     was_stopped: bool,
@@ -54,20 +54,24 @@ pub(super) struct Setup {
     pub(super) worker: Worker,
 }
 
-impl Member {
-    /// Starts a process that subscribes and works. `line` and `wire` are made under its clock.
-    pub(super) fn start(setup: Setup, line: impl FnOnce() -> Line, wire: impl FnOnce() -> Wire) -> Self {
+impl Node {
+    /// Starts a process that subscribes and works. `table` and `service` are made under its clock.
+    pub(super) fn start(
+        setup: Setup,
+        table: impl FnOnce() -> NetworkedTable,
+        service: impl FnOnce() -> ScriptedService,
+    ) -> Self {
         let Setup { owner, most, speed, stream, mut worker } = setup;
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let entered = runtime.enter();
-        let (start, line, wire) = (Instant::now(), Arc::new(line()), Arc::new(wire()));
+        let (start, table, service) = (Instant::now(), Arc::new(table()), Arc::new(service()));
         drop(entered);
         let (name, settings) = stream.max_leases(most).checked().unwrap();
         let identity = Identity { consumer: "test".into(), stream: name.into(), owner: owner.as_str().into() };
-        let (service, store) = (Arc::clone(&wire) as Arc<dyn Service>, Arc::clone(&line) as Arc<dyn LeaseStore>);
-        let context = SubscriptionContext::new(identity, settings, service, store);
+        let (calls, store) = (Arc::clone(&service) as Arc<dyn Service>, Arc::clone(&table) as Arc<dyn LeaseStore>);
+        let context = SubscriptionContext::new(identity, settings, calls, store);
         let handles = Arc::new(Mutex::new(None));
-        worker.line = Some(Arc::clone(&line));
+        worker.table = Some(Arc::clone(&table));
         let open = Arc::clone(&handles);
         let worker = runtime.spawn(async move {
             let subscription = start::start(context).await.unwrap();
@@ -77,15 +81,15 @@ impl Member {
         Self {
             owner,
             most,
-            wire,
-            line,
+            service,
+            table,
             runtime,
             handles,
             worker,
             start,
             time: 0,
             speed,
-            hurries_until: 0,
+            fast_until: 0,
             stopped_until: 0,
             was_stopped: false,
         }
@@ -94,7 +98,7 @@ impl Member {
     /// Lets this many milliseconds of the outer clock pass, up to `now`. A process that was stopped first finds its
     /// clock ahead by all the time that it missed.
     pub(super) fn step(&mut self, millis: u64, now: u64) {
-        let speed = if now < self.hurries_until { self.speed * 3 } else { self.speed };
+        let speed = if now < self.fast_until { self.speed * 3 } else { self.speed };
         self.time += millis * speed;
         if now < self.stopped_until {
             self.was_stopped = true;
@@ -111,9 +115,9 @@ impl Member {
     }
 
     pub(super) fn heal(&mut self) {
-        self.wire.script.heal();
-        self.line.heal();
-        (self.hurries_until, self.stopped_until) = (0, 0);
+        self.service.script.heal();
+        self.table.heal();
+        (self.fast_until, self.stopped_until) = (0, 0);
     }
 
     /// How many shards it reads or still drains.
@@ -150,8 +154,8 @@ impl Member {
     }
 }
 
-impl fmt::Debug for Member {
+impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("owner", &self.owner).field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("Node").field("owner", &self.owner).field("most", &self.most).finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 
 /// The kinds of calls on a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum TableOp {
     Leases,
     Take,
     Renew,
@@ -26,37 +26,37 @@ pub(crate) enum Ask {
 
 /// The lease table behind a script of faults.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct ScriptedTable {
     rows: Arc<dyn LeaseStore>,
-    pub(crate) script: Script<Ask, StoreError>,
+    pub(crate) script: Script<TableOp, StoreError>,
 }
 
-impl Table {
+impl ScriptedTable {
     pub(crate) fn new(rows: &Arc<dyn LeaseStore>) -> Self {
         Self { rows: Arc::clone(rows), script: Script::new() }
     }
 
     /// Makes these calls fail without effect.
-    pub(crate) fn fail(&self, rule: Rule<Ask>) {
+    pub(crate) fn fail(&self, rule: Rule<TableOp>) {
         self.script.plan(rule, Fault::Fail(StoreError::new("scripted")));
     }
 
     /// The checkpoints that were sent for a shard.
     pub(crate) fn checkpoints(&self, shard: &str) -> Vec<String> {
         let of = Some(ShardId::from(shard));
-        let made = self.script.made(Ask::Checkpoint).into_iter();
-        made.filter(|made| made.shard == of).map(|made| made.what).collect()
+        let calls = self.script.calls(TableOp::Checkpoint).into_iter();
+        calls.filter(|call| call.shard == of).map(|call| call.what).collect()
     }
 
     /// The calls on one lease in order, without renewals.
-    pub(crate) fn deeds(&self, shard: &str) -> Vec<String> {
-        let deeds = self.script.of(shard).into_iter().filter(|made| made.op != Ask::Renew);
-        deeds.map(|made| format!("{:?} {}", made.op, made.what).trim_end().to_owned()).collect()
+    pub(crate) fn log(&self, shard: &str) -> Vec<String> {
+        let log = self.script.of(shard).into_iter().filter(|call| call.op != TableOp::Renew);
+        log.map(|call| format!("{:?} {}", call.op, call.what).trim_end().to_owned()).collect()
     }
 
     fn call<'a, T: Send + 'a>(
         &'a self,
-        (op, shard, what): (Ask, Option<&ShardId>, String),
+        (op, shard, what): (TableOp, Option<&ShardId>, String),
         answer: StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
         let shard = shard.cloned();
@@ -64,33 +64,33 @@ impl Table {
     }
 }
 
-impl LeaseStore for Table {
+impl LeaseStore for ScriptedTable {
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
-        self.call((Ask::Leases, None, String::new()), self.rows.leases(consumer, stream))
+        self.call((TableOp::Leases, None, String::new()), self.rows.leases(consumer, stream))
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
-        self.call((Ask::Take, Some(&take.key.shard), take.owner.to_string()), self.rows.take(take))
+        self.call((TableOp::Take, Some(&take.key.shard), take.owner.to_string()), self.rows.take(take))
     }
 
     fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
-        self.call((Ask::Renew, Some(&held.key.shard), String::new()), self.rows.renew(held))
+        self.call((TableOp::Renew, Some(&held.key.shard), String::new()), self.rows.renew(held))
     }
 
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
         let answer = self.rows.checkpoint(held, checkpoint);
-        self.call((Ask::Checkpoint, Some(&held.key.shard), checkpoint.to_string()), answer)
+        self.call((TableOp::Checkpoint, Some(&held.key.shard), checkpoint.to_string()), answer)
     }
 
     fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
-        self.call((Ask::Release, Some(&held.key.shard), String::new()), self.rows.release(held))
+        self.call((TableOp::Release, Some(&held.key.shard), String::new()), self.rows.release(held))
     }
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
-        self.call((Ask::Want, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
+        self.call((TableOp::Want, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
     }
 
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
-        self.call((Ask::Delete, Some(&key.shard), String::new()), self.rows.delete(key, seen))
+        self.call((TableOp::Delete, Some(&key.shard), String::new()), self.rows.delete(key, seen))
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PutCall {
     /// The time since the start.
     pub(crate) at: Duration,
     pub(crate) entries: Vec<Entry>,
@@ -47,18 +47,18 @@ pub(crate) struct Asked {
 type Plan = Box<dyn FnMut(usize, &[Entry]) -> Outcome + Send>;
 
 /// The service, with the record of its requests.
-pub(crate) struct Intake {
+pub(crate) struct PutService {
     start: Instant,
     state: Mutex<State>,
 }
 
 struct State {
     plan: Plan,
-    asked: Vec<Asked>,
+    asked: Vec<PutCall>,
     stored: Vec<Entry>,
 }
 
-impl Intake {
+impl PutService {
     /// The plan picks the result of each request. It gets the request's number, from 0, and its entries.
     pub(crate) fn new(plan: impl FnMut(usize, &[Entry]) -> Outcome + Send + 'static) -> Arc<Self> {
         let state = State { plan: Box::new(plan), asked: Vec::new(), stored: Vec::new() };
@@ -82,7 +82,7 @@ impl Intake {
         self.start.elapsed().as_millis()
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<PutCall> {
         lock(&self.state).asked.clone()
     }
 
@@ -111,7 +111,7 @@ impl Intake {
         let outcome = {
             let mut state = lock(&self.state);
             let k = state.asked.len();
-            state.asked.push(Asked { at: self.start.elapsed(), entries: entries.clone() });
+            state.asked.push(PutCall { at: self.start.elapsed(), entries: entries.clone() });
             (state.plan)(k, &entries)
         };
         sleep(ROUND_TRIP).await;
@@ -146,7 +146,7 @@ fn no<'a, T: Send + 'a>(action: Action) -> Call<'a, T> {
     async move { Err(ServiceFailure::new(action, FailureKind::Rejected, "it takes records, and nothing else")) }.boxed()
 }
 
-impl Service for Intake {
+impl Service for PutService {
     fn describe<'a>(&'a self, _stream: &'a str) -> Call<'a, Described> {
         no(Action::DescribeStreamSummary)
     }
@@ -176,8 +176,8 @@ impl Service for Intake {
     }
 }
 
-impl fmt::Debug for Intake {
+impl fmt::Debug for PutService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Intake").field("stored", &self.stored().len()).finish_non_exhaustive()
+        f.debug_struct("PutService").field("stored", &self.stored().len()).finish_non_exhaustive()
     }
 }

@@ -4,14 +4,14 @@ use tokio::time::{Duration, sleep};
 
 use super::{
     script::{Fault, Rule},
-    table::Ask,
-    wire::Op,
+    scripted_service::ServiceOp,
+    scripted_table::TableOp,
 };
 use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{
-        Ground, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
+        Harness, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
     state::tracker::Commit,
     subscription::Subscription,
@@ -39,37 +39,37 @@ fn vec_of<const N: usize>(texts: [&str; N]) -> Vec<String> {
 }
 
 /// A shard that was split, with records in its children.
-fn split(ground: &Ground) {
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.put("b", 1);
-    ground.kinesis.put("c", 1);
+fn split(harness: &Harness) {
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.put("b", 1);
+    harness.kinesis.put("c", 1);
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn a_leased_shard_that_is_gone_is_reported_once_and_its_children_start() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     next(&mut subscription).await.ack();
     sleep(millis(1_500)).await;
-    split(&ground);
-    ground.kinesis.forget("a");
+    split(&harness);
+    harness.kinesis.forget("a");
     let (said, gone) = settle(&mut subscription, seconds(3)).await;
     assert_eq!((said, gone), (vec!["b0".to_owned(), "c0".to_owned()], vec!["a".to_owned()]));
     assert_eq!(settle(&mut subscription, seconds(600)).await, (Vec::new(), Vec::new()));
-    assert_eq!((ground.owner("a").await, ground.checkpoint("a").await), (String::new(), "after a0".into()));
+    assert_eq!((harness.owner("a").await, harness.checkpoint("a").await), (String::new(), "after a0".into()));
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn open_deliveries_of_a_gone_shard_can_still_be_settled() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 2);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let mut held = take(&mut subscription, 2).await;
-    split(&ground);
-    ground.kinesis.forget("a");
+    split(&harness);
+    harness.kinesis.forget("a");
     let gone = loop {
         match item(&mut subscription).await.unwrap() {
             Err(KinesisError::ShardGone { shard, .. }) => break shard,
@@ -82,19 +82,19 @@ async fn open_deliveries_of_a_gone_shard_can_still_be_settled() {
     assert_eq!(held.remove(0).commit().await.unwrap(), Commit::Stored);
     sleep(seconds(20)).await;
     assert_eq!(held.remove(0).commit().await.unwrap(), Commit::Superseded);
-    assert_eq!(ground.owner("a").await, "");
+    assert_eq!(harness.owner("a").await, "");
 }
 
 // H3, H6
 #[tokio::test(start_paused = true)]
 async fn a_shard_read_to_its_end_before_it_is_gone_is_not_reported_and_its_end_is_stored() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    split(&ground);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    split(&harness);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     let held = next(&mut subscription).await;
-    ground.kinesis.forget("a");
+    harness.kinesis.forget("a");
     let (said, gone) = settle(&mut subscription, seconds(100)).await;
     assert_eq!((said, gone), (vec!["b0".to_owned(), "c0".to_owned()], Vec::new()));
     assert_eq!(held.commit().await.unwrap(), Commit::Stored);
@@ -104,39 +104,39 @@ async fn a_shard_read_to_its_end_before_it_is_gone_is_not_reported_and_its_end_i
 // H6
 #[tokio::test(start_paused = true)]
 async fn an_unread_shard_that_is_gone_is_reported_once_and_blocks_its_children_for_two_listings_at_most() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     next(&mut subscription).await.ack();
     subscription.close().await;
-    split(&ground);
-    ground.kinesis.forget("a");
+    split(&harness);
+    harness.kinesis.forget("a");
     for (begins, expected) in [(10_000, vec!["a".to_owned()]), (0, vec![])] {
-        let begun = ground.millis();
-        let mut subscription = ground.instance("me").subscribe(horizon()).await;
+        let begun = harness.millis();
+        let mut subscription = harness.instance("me").subscribe(horizon()).await;
         let (said, gone) = settle(&mut subscription, seconds(25)).await;
         assert_eq!((said.len(), gone), (2, expected));
         subscription.close().await;
-        ground.kinesis.put("b", 1);
-        ground.kinesis.put("c", 1);
-        let taken = ground.instance("spy");
-        assert!(taken.wire.script.made(Op::GetRecords).is_empty() && ground.millis() >= begun + begins);
+        harness.kinesis.put("b", 1);
+        harness.kinesis.put("c", 1);
+        let taken = harness.instance("spy");
+        assert!(taken.service.script.calls(ServiceOp::GetRecords).is_empty() && harness.millis() >= begun + begins);
     }
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn one_listing_without_a_shard_makes_it_neither_gone_nor_finished() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let held = next(&mut subscription).await;
-    split(&ground);
-    ground.until(9_000).await;
-    ground.kinesis.hide("a");
-    ground.until(11_000).await;
-    ground.kinesis.show_all();
+    split(&harness);
+    harness.until(9_000).await;
+    harness.kinesis.hide("a");
+    harness.until(11_000).await;
+    harness.kinesis.show_all();
     assert!(within(&mut subscription, seconds(60)).await.is_empty());
     held.ack();
     assert_eq!(names(&within(&mut subscription, seconds(1)).await), ["b0", "c0"]);
@@ -145,158 +145,161 @@ async fn one_listing_without_a_shard_makes_it_neither_gone_nor_finished() {
 // H6
 #[tokio::test(start_paused = true)]
 async fn children_listed_before_their_parent_wait_for_it() {
-    let ground = Ground::new(&["x", "y"]);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["x", "y"]);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     sleep(seconds(3)).await;
-    ground.kinesis.merge(["x", "y"], "a");
-    ground.kinesis.put("a", 2);
-    split(&ground);
-    ground.kinesis.hide("a");
+    harness.kinesis.merge(["x", "y"], "a");
+    harness.kinesis.put("a", 2);
+    split(&harness);
+    harness.kinesis.hide("a");
     sleep(seconds(5)).await;
-    ground.kinesis.show_all();
+    harness.kinesis.show_all();
     assert_eq!(settle(&mut subscription, seconds(60)).await, (vec_of(["a0", "a1", "b0", "c0"]), Vec::new()));
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn a_first_listing_without_the_parent_does_not_start_the_children() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     next(&mut subscription).await.ack();
     subscription.close().await;
-    split(&ground);
-    ground.kinesis.hide("a");
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    split(&harness);
+    harness.kinesis.hide("a");
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     sleep(seconds(5)).await;
-    ground.kinesis.show_all();
+    harness.kinesis.show_all();
     assert_eq!(settle(&mut subscription, seconds(60)).await.0, ["a1", "a2", "b0", "c0"]);
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn a_first_listing_without_a_finished_parent_keeps_its_row() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
     sleep(millis(1_500)).await;
-    me.table.script.plan(Rule::on(Ask::Take).always(), Fault::Hang);
-    split(&ground);
+    me.table.script.plan(Rule::on(TableOp::Take).always(), Fault::Hang);
+    split(&harness);
     sleep(seconds(5)).await;
     subscription.close().await;
-    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    assert_eq!(harness.checkpoint("a").await, "SHARD_END");
     for shard in ["a", "b", "c"] {
-        ground.kinesis.hide(shard);
+        harness.kinesis.hide(shard);
     }
-    let me = ground.instance("me");
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     sleep(seconds(5)).await;
-    ground.kinesis.show_all();
+    harness.kinesis.show_all();
     assert_eq!(settle(&mut subscription, seconds(60)).await.0, ["b0", "c0"]);
-    assert_eq!((me.table.deeds("a"), ground.checkpoint("a").await), (Vec::new(), "SHARD_END".into()));
+    assert_eq!((me.table.log("a"), harness.checkpoint("a").await), (Vec::new(), "SHARD_END".into()));
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn failed_listings_make_no_shard_gone_and_delete_no_row() {
-    let ground = Ground::new(&["a"]);
-    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let harness = Harness::new(&["a"]);
+    let (me, other) = (harness.instance("me"), harness.instance("other"));
     let mut mine = me.subscribe(horizon()).await;
     let mut others = other.subscribe(horizon()).await;
-    other.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Other);
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.split("b", ["d", "e"]);
-    ground.kinesis.put("d", 1);
+    other.service.fail(Rule::on(ServiceOp::ListShards).always(), FailureKind::Other);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.split("b", ["d", "e"]);
+    harness.kinesis.put("d", 1);
     let (said, gone) = settle(&mut mine, seconds(3)).await;
     assert_eq!((said, gone), (vec!["d0".to_owned()], Vec::new()));
     let (said, gone) = settle(&mut others, seconds(300)).await;
     assert_eq!((said, gone), (Vec::new(), Vec::new()));
-    assert_eq!((ground.checkpoint("a").await, ground.checkpoint("b").await), ("SHARD_END".into(), "SHARD_END".into()));
-    assert!(other.table.script.made(Ask::Delete).is_empty());
+    assert_eq!(
+        (harness.checkpoint("a").await, harness.checkpoint("b").await),
+        ("SHARD_END".into(), "SHARD_END".into())
+    );
+    assert!(other.table.script.calls(TableOp::Delete).is_empty());
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn a_row_is_deleted_once_its_shard_is_gone_and_every_child_has_a_checkpoint() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    split(&ground);
-    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    split(&harness);
+    let (me, other) = (harness.instance("me"), harness.instance("other"));
     let mut mine = me.subscribe(horizon()).await;
     let others = other.subscribe(horizon()).await;
-    other.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Other);
+    other.service.fail(Rule::on(ServiceOp::ListShards).always(), FailureKind::Other);
     take(&mut mine, 3).await.into_iter().for_each(Delivery::ack);
     let mut children = take(&mut mine, 2).await;
     assert_eq!(names(&children), ["b0", "c0"]);
-    ground.kinesis.forget("a");
+    harness.kinesis.forget("a");
     sleep(seconds(9)).await;
-    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    assert_eq!(harness.checkpoint("a").await, "SHARD_END");
     sleep(seconds(21)).await;
-    assert!(ground.row("a").await.is_none());
+    assert!(harness.row("a").await.is_none());
     children.remove(0).ack();
     sleep(seconds(60)).await;
-    assert_eq!((other.table.deeds("a"), other.wire.places("a")), (Vec::new(), Vec::new()));
+    assert_eq!((other.table.log("a"), other.service.places("a")), (Vec::new(), Vec::new()));
     drop(others);
 }
 
 // H6
 #[tokio::test(start_paused = true)]
 async fn a_row_stays_as_long_as_a_child_has_no_checkpoint() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.put("b", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.put("b", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     assert_eq!(settle(&mut subscription, seconds(3)).await.0, ["a0", "b0"]);
-    ground.kinesis.forget("a");
+    harness.kinesis.forget("a");
     assert!(settle(&mut subscription, seconds(100)).await.0.is_empty());
-    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
-    ground.kinesis.put("c", 1);
+    assert_eq!(harness.checkpoint("a").await, "SHARD_END");
+    harness.kinesis.put("c", 1);
     assert_eq!(settle(&mut subscription, seconds(30)).await.0, ["c0"]);
-    assert!(ground.row("a").await.is_none());
+    assert!(harness.row("a").await.is_none());
 }
 
 // H4
 #[tokio::test(start_paused = true)]
 async fn children_named_by_the_last_page_start_at_once_regardless_of_listings() {
     for listings in ["hide them", "fail", "are slow"] {
-        let ground = Ground::new(&["a"]);
-        ground.kinesis.put("a", 1);
-        ground.kinesis.name_children();
-        let me = ground.instance("me");
+        let harness = Harness::new(&["a"]);
+        harness.kinesis.put("a", 1);
+        harness.kinesis.name_children();
+        let me = harness.instance("me");
         let mut subscription = me.subscribe(horizon()).await;
         sleep(seconds(1)).await;
-        split(&ground);
+        split(&harness);
         match listings {
-            "hide them" => ["b", "c"].into_iter().for_each(|child| ground.kinesis.hide(child)),
-            "fail" => me.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::Other),
-            _ => me.wire.script.plan(Rule::on(Op::ListShards).always(), Fault::Delay(millis(90))),
+            "hide them" => ["b", "c"].into_iter().for_each(|child| harness.kinesis.hide(child)),
+            "fail" => me.service.fail(Rule::on(ServiceOp::ListShards).always(), FailureKind::Other),
+            _ => me.service.script.plan(Rule::on(ServiceOp::ListShards).always(), Fault::Delay(millis(90))),
         }
         next(&mut subscription).await.ack();
         let (said, gone) = settle(&mut subscription, millis(1_100)).await;
         assert_eq!((said, gone), (vec!["b0".to_owned(), "c0".to_owned()], Vec::new()), "{listings}");
-        ground.kinesis.show_all();
+        harness.kinesis.show_all();
         assert_eq!(settle(&mut subscription, seconds(60)).await, (Vec::new(), Vec::new()), "{listings}");
-        assert_eq!((ground.owner("b").await.as_str(), ground.row("b").await.unwrap().epoch), ("me", 1));
+        assert_eq!((harness.owner("b").await.as_str(), harness.row("b").await.unwrap().epoch), ("me", 1));
     }
 }
 
 // H4
 #[tokio::test(start_paused = true)]
 async fn a_failed_listing_for_children_is_retried_within_a_second() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    split(&ground);
-    let me = ground.instance("me");
-    me.wire.fail(Rule::on(Op::ListShards).after(1).times(2), FailureKind::Other);
-    ground.kinesis.hide("b");
-    ground.kinesis.hide("c");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    split(&harness);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::ListShards).after(1).times(2), FailureKind::Other);
+    harness.kinesis.hide("b");
+    harness.kinesis.hide("c");
     let mut subscription = me.subscribe(horizon()).await;
     next(&mut subscription).await.ack();
     sleep(millis(10)).await;
-    ground.kinesis.show_all();
+    harness.kinesis.show_all();
     assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
     let (said, _) = settle(&mut subscription, millis(2_100)).await;
     assert_eq!(said, ["b0", "c0"]);
@@ -305,51 +308,51 @@ async fn a_failed_listing_for_children_is_retried_within_a_second() {
 // H4
 #[tokio::test(start_paused = true)]
 async fn a_long_stream_is_listed_page_by_page_by_token_alone() {
-    let ground = Ground::new(&["a", "b", "c", "d", "e"]);
-    ground.kinesis.list_by(2);
+    let harness = Harness::new(&["a", "b", "c", "d", "e"]);
+    harness.kinesis.list_by(2);
     for shard in ["a", "b", "c", "d", "e"] {
-        ground.kinesis.put(shard, 1);
+        harness.kinesis.put(shard, 1);
     }
-    let me = ground.instance("me");
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     assert_eq!(names(&within(&mut subscription, seconds(1)).await), ["a0", "b0", "c0", "d0", "e0"]);
-    let calls: Vec<String> = me.wire.script.made(Op::ListShards).into_iter().map(|made| made.what).collect();
+    let calls: Vec<String> = me.service.script.calls(ServiceOp::ListShards).into_iter().map(|call| call.what).collect();
     assert_eq!(calls, [r#"Stream("s")"#, r#"Token("b")"#, r#"Token("d")"#]);
 }
 
 // H4, H6, L5
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_fails_half_way_is_discarded() {
-    let ground = Ground::new(&["a", "b", "c"]);
-    ground.kinesis.list_by(1);
-    let me = ground.instance("me");
-    me.wire.fail(Rule::on(Op::ListShards).after(1), FailureKind::Other);
-    me.wire.fail(Rule::on(Op::ListShards).after(5), FailureKind::Other);
+    let harness = Harness::new(&["a", "b", "c"]);
+    harness.kinesis.list_by(1);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::ListShards).after(1), FailureKind::Other);
+    me.service.fail(Rule::on(ServiceOp::ListShards).after(5), FailureKind::Other);
     let mut subscription = me.subscribe(latest()).await;
-    ground.kinesis.put("c", 1);
+    harness.kinesis.put("c", 1);
     assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
-    assert!(me.table.script.made(Ask::Take).is_empty());
+    assert!(me.table.script.calls(TableOp::Take).is_empty());
     let record = next(&mut subscription).await;
-    assert_eq!((name(&record), ground.millis()), ("c0", 1_000));
+    assert_eq!((name(&record), harness.millis()), ("c0", 1_000));
     record.ack();
     assert!(matches!(error(&mut subscription).await, KinesisError::List { .. }));
-    ground.kinesis.put("a", 1);
+    harness.kinesis.put("a", 1);
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 0..1));
-    assert_eq!(me.table.script.made(Ask::Take).len(), 3);
+    assert_eq!(me.table.script.calls(TableOp::Take).len(), 3);
 }
 
 // R10, X3
 #[tokio::test(start_paused = true)]
 async fn expired_credentials_yield_errors_that_name_action_and_stream_and_lose_nothing() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
-    for op in [Op::GetRecords, Op::GetShardIterator, Op::ListShards] {
-        me.wire.fail(Rule::on(op).always(), FailureKind::Denied);
+    for op in [ServiceOp::GetRecords, ServiceOp::GetShardIterator, ServiceOp::ListShards] {
+        me.service.fail(Rule::on(op).always(), FailureKind::Denied);
     }
-    ground.kinesis.put("a", 3);
+    harness.kinesis.put("a", 3);
     let mut said = Vec::new();
     while said.len() < 40 {
         match item(&mut subscription).await.unwrap() {
@@ -363,7 +366,7 @@ async fn expired_credentials_yield_errors_that_name_action_and_stream_and_lose_n
         let actions = ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"];
         assert!(actions.into_iter().any(|action| text.contains(action)), "{text}");
     }
-    me.wire.script.heal();
+    me.service.script.heal();
     assert_eq!(settle(&mut subscription, seconds(30)).await.0, range("a", 3..6));
 }
 
@@ -371,37 +374,36 @@ async fn expired_credentials_yield_errors_that_name_action_and_stream_and_lose_n
 #[tokio::test(start_paused = true)]
 async fn a_closed_shard_next_to_open_ones_is_no_error_and_is_not_reopened() {
     for (stream, expected) in [(latest(), vec!["b1", "c0"]), (horizon(), vec!["b0", "b1", "c0"])] {
-        let ground = Ground::new(&["a", "b", "c"]);
-        ground.kinesis.put("b", 1);
-        ground.kinesis.close("a");
+        let harness = Harness::new(&["a", "b", "c"]);
+        harness.kinesis.put("b", 1);
+        harness.kinesis.close("a");
         sleep(seconds(2)).await;
-        let me = ground.instance("me");
+        let me = harness.instance("me");
         let mut subscription = me.subscribe(stream).await;
-        ground.kinesis.put("b", 1);
-        ground.kinesis.put("c", 1);
+        harness.kinesis.put("b", 1);
+        harness.kinesis.put("c", 1);
         assert_eq!(names(&within(&mut subscription, seconds(100)).await), expected);
-        assert!(me.wire.places("a").len() <= 1 && me.table.script.made(Ask::Take).len() <= 3);
+        assert!(me.service.places("a").len() <= 1 && me.table.script.calls(TableOp::Take).len() <= 3);
     }
 }
 
 // H6: the first listing was made before the shard existed.
 #[tokio::test(start_paused = true)]
-async fn a_shard_created_after_the_first_listing_is_not_gone_if_the_next_listing_lags()
-{
-    let ground = Ground::new(&["a"]);
-    let first = ground.instance("A").subscribe(horizon()).await;
-    let other = ground.instance("B");
-    other.table.fail(Rule::on(Ask::Leases).times(3));
+async fn a_shard_created_after_the_first_listing_is_not_gone_if_the_next_listing_lags() {
+    let harness = Harness::new(&["a"]);
+    let first = harness.instance("A").subscribe(horizon()).await;
+    let other = harness.instance("B");
+    other.table.fail(Rule::on(TableOp::Leases).times(3));
     let mut subscription = other.subscribe(horizon()).await;
     sleep(seconds(1)).await;
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.put("b", 1);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.put("b", 1);
     sleep(seconds(4)).await;
-    assert_eq!(ground.owner("b").await, "A");
-    ground.kinesis.hide("b");
-    ground.until(9_500).await;
+    assert_eq!(harness.owner("b").await, "A");
+    harness.kinesis.hide("b");
+    harness.until(9_500).await;
     first.close().await;
-    ground.until(12_000).await;
-    ground.kinesis.show("b");
+    harness.until(12_000).await;
+    harness.kinesis.show("b");
     assert_eq!(settle(&mut subscription, seconds(30)).await, (vec!["b0".to_owned()], Vec::new()));
 }

@@ -5,13 +5,13 @@ use tokio::time::sleep;
 
 use super::{
     script::{Fault, Rule},
-    wire::Op,
+    scripted_service::ServiceOp,
 };
 use crate::{
     config::position::KinesisPosition,
     delivery::Delivery,
     error::service::FailureKind,
-    simulation::harness::{Ground, horizon, latest, name, next, range, seconds, take},
+    simulation::harness::{Harness, horizon, latest, name, next, range, seconds, take},
     state::stats::ShardState,
     subscription::Subscription,
 };
@@ -28,73 +28,73 @@ async fn drain(subscription: &mut Subscription) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn the_stream_ends_once_every_shard_is_read_to_its_tip() {
-    let ground = Ground::new(&["a", "b", "c"]);
-    ground.kinesis.put("a", 25);
-    ground.kinesis.put("b", 3);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip().read_limit(10)).await;
+    let harness = Harness::new(&["a", "b", "c"]);
+    harness.kinesis.put("a", 25);
+    harness.kinesis.put("b", 3);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip().read_limit(10)).await;
     let mut came = drain(&mut subscription).await;
     came.sort_by_key(|name| (name[..1].to_owned(), name[1..].parse::<usize>().unwrap()));
     assert_eq!(came, [range("a", 0..25), range("b", 0..3)].concat());
-    assert!(ground.millis() < 3_000, "{}", ground.millis());
+    assert!(harness.millis() < 3_000, "{}", harness.millis());
     assert!(subscription.close().await.is_clean());
-    assert_eq!(ground.checkpoint("a").await, "after a24");
-    assert_eq!((ground.owner("a").await, ground.owner("c").await), (String::new(), String::new()));
+    assert_eq!(harness.checkpoint("a").await, "after a24");
+    assert_eq!((harness.owner("a").await, harness.owner("c").await), (String::new(), String::new()));
     // The next run reads the records that arrived since.
-    ground.kinesis.put("c", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    harness.kinesis.put("c", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
     assert_eq!(drain(&mut subscription).await, ["c0"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_stream_ends_at_once_if_all_shards_are_empty() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 5);
-    let mut subscription = ground.instance("me").subscribe(latest().stop_at_tip()).await;
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 5);
+    let mut subscription = harness.instance("me").subscribe(latest().stop_at_tip()).await;
     assert!(drain(&mut subscription).await.is_empty());
-    assert!(ground.millis() < 2_000, "{}", ground.millis());
+    assert!(harness.millis() < 2_000, "{}", harness.millis());
 }
 
 // A7
 #[tokio::test(start_paused = true)]
 async fn returned_records_are_redelivered_before_the_end() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 2);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
     let (first, second) = (next(&mut subscription).await, next(&mut subscription).await);
     first.nack();
     second.ack();
     assert_eq!(drain(&mut subscription).await, ["a0"]);
     subscription.close().await;
-    assert_eq!(ground.checkpoint("a").await, "after a1");
+    assert_eq!(harness.checkpoint("a").await, "after a1");
 }
 
 // L9
 #[tokio::test(start_paused = true)]
 async fn open_deliveries_can_still_be_settled_after_the_end() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
     let all: Vec<Delivery> = subscription.by_ref().try_collect().await.unwrap();
     assert_eq!(all.len(), 3);
     sleep(seconds(10)).await;
     all.into_iter().for_each(Delivery::ack);
     assert!(subscription.close().await.is_clean());
-    assert_eq!(ground.checkpoint("a").await, "after a2");
+    assert_eq!(harness.checkpoint("a").await, "after a2");
 }
 
 // H1, H4
 #[tokio::test(start_paused = true)]
 async fn children_are_read_to_their_tips_too() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 2);
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.put("b", 1);
-    ground.kinesis.put("c", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.put("b", 1);
+    harness.kinesis.put("c", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
     assert_eq!(drain(&mut subscription).await, ["a0", "a1", "b0", "c0"]);
     subscription.close().await;
     assert_eq!(
-        (ground.checkpoint("a").await.as_str(), ground.checkpoint("b").await.as_str()),
+        (harness.checkpoint("a").await.as_str(), harness.checkpoint("b").await.as_str()),
         ("SHARD_END", "after b0")
     );
 }
@@ -102,25 +102,25 @@ async fn children_are_read_to_their_tips_too() {
 // H2
 #[tokio::test(start_paused = true)]
 async fn the_tip_of_a_closed_shard_is_not_its_end() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 2);
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.end_with_an_empty_page();
-    ground.kinesis.put("b", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.end_with_an_empty_page();
+    harness.kinesis.put("b", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
     assert_eq!(drain(&mut subscription).await, ["a0", "a1", "b0"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_split_after_it_reached_its_tip_does_not_delay_the_end() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 1);
-    ground.kinesis.put("b", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.put("b", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
     let all = take(&mut subscription, 1).await;
     sleep(seconds(5)).await;
-    ground.kinesis.split("a", ["c", "d"]);
-    ground.kinesis.put("c", 1);
+    harness.kinesis.split("a", ["c", "d"]);
+    harness.kinesis.put("c", 1);
     sleep(seconds(20)).await;
     all.into_iter().for_each(Delivery::ack);
     assert_eq!(drain(&mut subscription).await, ["b0"]);
@@ -129,11 +129,11 @@ async fn a_shard_split_after_it_reached_its_tip_does_not_delay_the_end() {
 // R10
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_a_shard_with_failing_reads() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 1);
-    ground.kinesis.put("b", 1);
-    let me = ground.instance("me");
-    me.wire.script.plan(Rule::on(Op::GetRecords).of("b").times(11), Fault::Fail(FailureKind::Other));
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.put("b", 1);
+    let me = harness.instance("me");
+    me.service.script.plan(Rule::on(ServiceOp::GetRecords).of("b").times(11), Fault::Fail(FailureKind::Other));
     let subscription = me.subscribe(horizon().stop_at_tip()).await;
     let mut came = Vec::new();
     let mut tolerant = subscription.tolerant();
@@ -147,10 +147,10 @@ async fn the_end_waits_for_a_shard_with_failing_reads() {
 // A6
 #[tokio::test(start_paused = true)]
 async fn after_a_seek_reading_continues_to_the_tip() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 3);
-    ground.kinesis.put("b", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip()).await;
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 3);
+    harness.kinesis.put("b", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
     take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
     let last = next(&mut subscription).await;
     sleep(seconds(5)).await;
@@ -163,10 +163,10 @@ async fn after_a_seek_reading_continues_to_the_tip() {
 // E5
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_requested_shards_but_not_for_shards_of_other_instances() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 1);
-    ground.kinesis.put("b", 1);
-    let mut one = ground.instance("A").subscribe(horizon()).await;
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.put("b", 1);
+    let mut one = harness.instance("A").subscribe(horizon()).await;
     let other = async {
         let mut came = Vec::new();
         while let Some(delivery) = one.try_next().await.unwrap() {
@@ -177,7 +177,7 @@ async fn the_end_waits_for_requested_shards_but_not_for_shards_of_other_instance
             delivery.ack();
         }
     };
-    let instance = ground.instance("B");
+    let instance = harness.instance("B");
     let me = async {
         let mut two = instance.subscribe(horizon().stop_at_tip()).await;
         drain(&mut two).await
@@ -187,16 +187,16 @@ async fn the_end_waits_for_requested_shards_but_not_for_shards_of_other_instance
         came = me => came,
     };
     assert!(came.is_empty(), "{came:?}");
-    assert!((10_000..20_000).contains(&ground.millis()), "{}", ground.millis());
+    assert!((10_000..20_000).contains(&harness.millis()), "{}", harness.millis());
 }
 
 // E5
 #[tokio::test(start_paused = true)]
 async fn shards_at_their_tip_make_room_for_others() {
-    let ground = Ground::new(&["a", "b", "c"]);
+    let harness = Harness::new(&["a", "b", "c"]);
     for shard in ["a", "b", "c"] {
-        ground.kinesis.put(shard, 1);
+        harness.kinesis.put(shard, 1);
     }
-    let mut subscription = ground.instance("me").subscribe(horizon().stop_at_tip().max_leases(1)).await;
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip().max_leases(1)).await;
     assert_eq!(drain(&mut subscription).await, ["a0", "b0", "c0"]);
 }

@@ -11,13 +11,13 @@ use tokio::{
 
 use super::{
     script::{Fault, Rule},
-    table::Ask,
-    wire::Op,
+    scripted_service::ServiceOp,
+    scripted_table::TableOp,
 };
 use crate::{
     connection::Connection,
     error::{KinesisError, service::FailureKind},
-    simulation::harness::{Ground, horizon, latest, millis, next, seconds, take},
+    simulation::harness::{Harness, horizon, latest, millis, next, seconds, take},
     state::tracker::Commit,
     subscription::{Subscription, start},
 };
@@ -40,44 +40,44 @@ async fn drained(subscription: &mut Subscription, time: Duration) -> Vec<String>
 // L5, H5
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_closes_while_the_leases_cannot_be_read_is_not_skipped() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
     sleep(seconds(5)).await;
-    me.table.fail(Rule::on(Ask::Leases).times(6));
+    me.table.fail(Rule::on(TableOp::Leases).times(6));
     let mut subscription = me.subscribe(latest()).await;
     sleep(seconds(2)).await;
-    ground.kinesis.put("a", 2);
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.put("b", 1);
+    harness.kinesis.put("a", 2);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.put("b", 1);
     assert_eq!(drained(&mut subscription, seconds(120)).await, ["a3", "a4", "b0"]);
 }
 
 // L5, H5
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_closes_before_the_first_listing_succeeds_is_not_skipped() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 3);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
     sleep(seconds(5)).await;
-    me.wire.fail(Rule::on(Op::ListShards).times(4), FailureKind::Unreachable);
+    me.service.fail(Rule::on(ServiceOp::ListShards).times(4), FailureKind::Unreachable);
     let mut subscription = me.subscribe(latest()).await;
     sleep(millis(500)).await;
-    ground.kinesis.put("a", 2);
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.put("b", 1);
+    harness.kinesis.put("a", 2);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.put("b", 1);
     assert_eq!(drained(&mut subscription, seconds(120)).await, ["a3", "a4", "b0"]);
 }
 
 // L9, X1
 #[tokio::test(start_paused = true)]
 async fn a_panicking_lease_store_ends_the_subscription_and_wakes_all_waiters() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 2);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     let mut records = take(&mut subscription, 2).await;
-    me.table.script.plan(Rule::on(Ask::Renew).always(), Fault::Panic);
+    me.table.script.plan(Rule::on(TableOp::Renew).always(), Fault::Panic);
     sleep(seconds(5)).await;
     let item = timeout(HOUR, subscription.next()).await.unwrap();
     assert!(matches!(item, Some(Err(KinesisError::Interrupted { .. }))), "{item:?}");
@@ -97,8 +97,8 @@ fn a_dropped_runtime_does_not_block_the_next_subscription() {
     let connection = Arc::new(Connection::default());
     let (first, second) = (runtime(), runtime());
     let (me, subscription, closer) = first.block_on(async {
-        let me = Ground::new(&["a"]).instance("me");
-        connection.open(Arc::clone(&me.wire) as Arc<_>);
+        let me = Harness::new(&["a"]).instance("me");
+        connection.open(Arc::clone(&me.service) as Arc<_>);
         let context = me.context(horizon());
         connection.enter(&context).await.unwrap();
         let subscription = start::start(context).await.unwrap();
@@ -118,14 +118,14 @@ fn a_dropped_runtime_does_not_block_the_next_subscription() {
 // L7
 #[tokio::test(start_paused = true)]
 async fn a_closed_connection_accepts_no_subscription() {
-    let ground = Ground::new(&["a"]);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    let me = harness.instance("me");
     let connection = Arc::new(Connection::default());
-    connection.open(Arc::clone(&me.wire) as Arc<_>);
+    connection.open(Arc::clone(&me.service) as Arc<_>);
     let first = me.context(horizon());
     connection.enter(&first).await.unwrap();
     let mut subscription = start::start(first).await.unwrap();
-    ground.kinesis.put("a", 1);
+    harness.kinesis.put("a", 1);
     let held = next(&mut subscription).await;
     let closing = tokio::spawn(subscription.close());
     sleep(millis(1)).await;
@@ -143,19 +143,19 @@ async fn a_closed_connection_accepts_no_subscription() {
 // L9
 #[tokio::test(start_paused = true)]
 async fn a_hanging_describe_does_not_delay_closing() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     next(&mut subscription).await.ack();
-    me.wire.fail(Rule::on(Op::ListShards).always(), FailureKind::NotFound);
+    me.service.fail(Rule::on(ServiceOp::ListShards).always(), FailureKind::NotFound);
     let hangs = Fault::FailAfter(seconds(95), FailureKind::Unreachable);
-    me.wire.script.plan(Rule::on(Op::DescribeStreamSummary).always(), hangs);
-    me.table.script.plan(Rule::on(Ask::Release).always(), Fault::Delay(millis(20)));
+    me.service.script.plan(Rule::on(ServiceOp::DescribeStreamSummary).always(), hangs);
+    me.table.script.plan(Rule::on(TableOp::Release).always(), Fault::Delay(millis(20)));
     sleep(seconds(12)).await;
-    let at = ground.millis();
+    let at = harness.millis();
     assert!(subscription.close().await.is_clean());
-    assert_eq!(ground.millis() - at, 20);
+    assert_eq!(harness.millis() - at, 20);
 }
 
 // L6
@@ -163,12 +163,12 @@ async fn a_hanging_describe_does_not_delay_closing() {
 async fn a_cancelled_start_takes_no_more_leases() {
     let shards: Vec<String> = (0..200).map(|n| format!("s{n:03}")).collect();
     let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
-    let ground = Ground::new(&shards);
-    let me = ground.instance("me");
-    me.table.script.plan(Rule::on(Ask::Take).always(), Fault::Delay(seconds(2)));
+    let harness = Harness::new(&shards);
+    let me = harness.instance("me");
+    me.table.script.plan(Rule::on(TableOp::Take).always(), Fault::Delay(seconds(2)));
     let context = me.context(latest());
     assert!(timeout(seconds(1), start::start(Arc::clone(&context))).await.is_err());
     assert!(context.lifecycle.over().await.unsaved.is_empty());
-    assert_eq!(me.table.script.made(Ask::Take).len(), 64, "those that were under way");
-    assert_eq!(ground.millis(), 2_000);
+    assert_eq!(me.table.script.calls(TableOp::Take).len(), 64, "those that were under way");
+    assert_eq!(harness.millis(), 2_000);
 }

@@ -2,12 +2,12 @@
 
 use tokio::time::sleep;
 
-use super::{script::Rule, wire::Op};
+use super::{script::Rule, scripted_service::ServiceOp};
 use crate::{
     config::position::KinesisPosition,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
-    simulation::harness::{Ground, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
+    simulation::harness::{Harness, horizon, item, latest, millis, name, names, next, range, seconds, take, within},
     state::tracker::Commit,
     subscription::{Subscription, descriptor::KinesisStream},
 };
@@ -36,19 +36,19 @@ async fn settle(subscription: &mut Subscription, count: usize) -> (Vec<String>, 
 }
 
 /// A stream that was read, split and read on, and then recreated with two records.
-async fn recreated() -> Ground {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 5);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+async fn recreated() -> Harness {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 5);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     take(&mut subscription, 5).await.into_iter().for_each(Delivery::ack);
-    ground.kinesis.split("a", ["b", "c"]);
-    ground.kinesis.put("b", 1);
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.put("b", 1);
     next(&mut subscription).await.ack();
     subscription.close().await;
-    assert_eq!((ground.checkpoint("a").await, ground.checkpoint("b").await), ("SHARD_END".into(), "after b0".into()));
-    ground.kinesis.recreate(&["a"]);
-    ground.kinesis.put("a", 2);
-    ground
+    assert_eq!((harness.checkpoint("a").await, harness.checkpoint("b").await), ("SHARD_END".into(), "after b0".into()));
+    harness.kinesis.recreate(&["a"]);
+    harness.kinesis.put("a", 2);
+    harness
 }
 
 fn anyhow() -> [KinesisStream; 3] {
@@ -59,26 +59,26 @@ fn anyhow() -> [KinesisStream; 3] {
 #[tokio::test(start_paused = true)]
 async fn a_stream_recreated_between_two_runs_is_read_from_its_start_and_reported() {
     for stream in anyhow() {
-        let ground = recreated().await;
-        let me = ground.instance("me");
+        let harness = recreated().await;
+        let me = harness.instance("me");
         let mut subscription = me.subscribe(stream).await;
         assert_eq!(settle(&mut subscription, 2).await, (vec!["a'0".to_owned(), "a'1".to_owned()], [1, 0, 0]));
-        assert_eq!(me.wire.places("a"), ["Horizon"]);
+        assert_eq!(me.service.places("a"), ["Horizon"]);
         assert!(within(&mut subscription, seconds(60)).await.is_empty());
-        assert_eq!(ground.checkpoint("a").await, "after a'1");
+        assert_eq!(harness.checkpoint("a").await, "after a'1");
     }
 }
 
 // H7
 #[tokio::test(start_paused = true)]
 async fn the_rows_of_the_old_stream_are_deleted_and_the_change_is_reported_once() {
-    let ground = recreated().await;
-    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    let harness = recreated().await;
+    let mut subscription = harness.instance("me").subscribe(latest()).await;
     settle(&mut subscription, 2).await;
     subscription.close().await;
-    assert!(ground.row("b").await.is_none() && ground.row("c").await.is_none());
-    ground.kinesis.put("a", 1);
-    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    assert!(harness.row("b").await.is_none() && harness.row("c").await.is_none());
+    harness.kinesis.put("a", 1);
+    let mut subscription = harness.instance("me").subscribe(latest()).await;
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a'2"]);
 }
 
@@ -86,9 +86,9 @@ async fn the_rows_of_the_old_stream_are_deleted_and_the_change_is_reported_once(
 #[tokio::test(start_paused = true)]
 async fn a_stream_recreated_under_a_live_consumer_is_read_from_its_start() {
     for idle in [false, true] {
-        let ground = Ground::new(&["a"]);
-        ground.kinesis.put("a", 5);
-        let me = ground.instance("me");
+        let harness = Harness::new(&["a"]);
+        harness.kinesis.put("a", 5);
+        let me = harness.instance("me");
         let mut subscription = me.subscribe(horizon()).await;
         settle(&mut subscription, 4).await;
         let held = next(&mut subscription).await;
@@ -98,35 +98,35 @@ async fn a_stream_recreated_under_a_live_consumer_is_read_from_its_start() {
             subscription.close().await;
             subscription = me.subscribe(horizon()).await;
             sleep(seconds(3)).await;
-            ground.kinesis.recreate(&["a", "b"]);
+            harness.kinesis.recreate(&["a", "b"]);
         } else {
-            ground.kinesis.recreate(&["a", "b"]);
+            harness.kinesis.recreate(&["a", "b"]);
             sleep(seconds(5)).await;
             assert_eq!(held.commit().await.unwrap(), Commit::Superseded);
         }
-        ground.kinesis.put("a", 3);
-        ground.kinesis.put("b", 1);
+        harness.kinesis.put("a", 3);
+        harness.kinesis.put("b", 1);
         let (mut said, errors) = settle(&mut subscription, 4).await;
         said.sort();
         assert_eq!((said, errors[0]), ([range("a'", 0..3), vec!["b'0".to_owned()]].concat(), 1), "{errors:?}");
         assert!(within(&mut subscription, seconds(60)).await.is_empty());
-        assert_eq!(ground.checkpoint("a").await, "after a'2");
-        assert!(ground.row("a").await.unwrap().stream_created > Some(super::kinesis::EPOCH));
+        assert_eq!(harness.checkpoint("a").await, "after a'2");
+        assert!(harness.row("a").await.unwrap().stream_created > Some(super::kinesis::EPOCH));
     }
 }
 
 // H7
 #[tokio::test(start_paused = true)]
 async fn a_failed_describe_is_retried_until_the_new_stream_is_seen() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     settle(&mut subscription, 1).await;
     sleep(seconds(3)).await;
-    me.wire.fail(Rule::on(Op::DescribeStreamSummary).times(3), FailureKind::Other);
-    ground.kinesis.recreate(&["a"]);
-    ground.kinesis.put("a", 2);
+    me.service.fail(Rule::on(ServiceOp::DescribeStreamSummary).times(3), FailureKind::Other);
+    harness.kinesis.recreate(&["a"]);
+    harness.kinesis.put("a", 2);
     let (said, errors) = settle(&mut subscription, 2).await;
     assert_eq!((said, errors[0]), (range("a'", 0..2), 1));
 }
@@ -134,12 +134,12 @@ async fn a_failed_describe_is_retried_until_the_new_stream_is_seen() {
 // H7
 #[tokio::test(start_paused = true)]
 async fn an_empty_shard_under_latest_is_read_from_the_start_of_the_recreated_stream() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.iterators_live(millis(2_500));
-    let mut subscription = ground.instance("me").subscribe(latest()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.iterators_live(millis(2_500));
+    let mut subscription = harness.instance("me").subscribe(latest()).await;
     sleep(seconds(60)).await;
-    ground.kinesis.recreate(&["a"]);
-    ground.kinesis.put("a", 3);
+    harness.kinesis.recreate(&["a"]);
+    harness.kinesis.put("a", 3);
     let (said, errors) = settle(&mut subscription, 3).await;
     assert_eq!((said, errors[0]), (range("a'", 0..3), 1));
     assert!(within(&mut subscription, seconds(60)).await.is_empty());
@@ -148,19 +148,19 @@ async fn an_empty_shard_under_latest_is_read_from_the_start_of_the_recreated_str
 // H7
 #[tokio::test(start_paused = true)]
 async fn two_instances_share_a_recreated_stream_and_read_it_once() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 2);
-    ground.kinesis.put("b", 2);
-    ground.steal("b", "other").await;
-    let (me, other) = (ground.instance("me"), ground.instance("other"));
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 2);
+    harness.kinesis.put("b", 2);
+    harness.steal("b", "other").await;
+    let (me, other) = (harness.instance("me"), harness.instance("other"));
     let mut mine = me.subscribe(horizon()).await;
     let mut others = other.subscribe(horizon()).await;
     settle(&mut mine, 2).await;
     settle(&mut others, 2).await;
     sleep(seconds(3)).await;
-    ground.kinesis.recreate(&["a", "b"]);
-    ground.kinesis.put("a", 3);
-    ground.kinesis.put("b", 3);
+    harness.kinesis.recreate(&["a", "b"]);
+    harness.kinesis.put("a", 3);
+    harness.kinesis.put("b", 3);
     let reads = |mut subscription: Subscription| {
         tokio::spawn(async move {
             let (mut said, mut recreated) = (Vec::new(), 0);
@@ -183,5 +183,8 @@ async fn two_instances_share_a_recreated_stream_and_read_it_once() {
     said.sort();
     assert_eq!(said, [range("a'", 0..3), range("b'", 0..3)].concat());
     assert!(once <= 1 && twice <= 1 && once + twice >= 1, "{once} {twice}");
-    assert_eq!((ground.checkpoint("a").await, ground.checkpoint("b").await), ("after a'2".into(), "after b'2".into()));
+    assert_eq!(
+        (harness.checkpoint("a").await, harness.checkpoint("b").await),
+        ("after a'2".into(), "after b'2".into())
+    );
 }
