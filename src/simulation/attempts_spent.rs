@@ -191,7 +191,7 @@ async fn a_shard_is_handed_over_with_its_queued_dead_letters() {
     let (gone, kept) = if name(&came[0]).starts_with('a') { ("a", "b") } else { ("b", "a") };
     assert_eq!(names(&came), [format!("{gone}0"), format!("{gone}1")]);
     assert!(came.iter().all(|delivery| delivery.attempt() == 1));
-    assert!(harness.millis() < 15_000, "nothing of it was in anybody's hands");
+    assert!(harness.millis() < 15_000, "no delivery of it is open");
     let open: Vec<usize> = stats.snapshot().shards.iter().map(|shard| shard.in_flight).collect();
     assert_eq!(open, if gone == "a" { [0, 2] } else { [2, 0] });
     me.service.script.heal();
@@ -296,7 +296,7 @@ async fn at_the_tip_the_stream_does_not_wait_for_dead_letters_of_a_lost_shard() 
         }
     };
     tokio::select! {
-        () = holder => unreachable!("it goes on for ever"),
+        () = holder => unreachable!("the subscription never ends"),
         () = end => {}
     }
     assert!(errors.iter().any(|error| matches!(error, KinesisError::LeaseLost { .. })), "{errors:?}");

@@ -217,7 +217,7 @@ async fn the_open_batch_is_yielded_before_a_fatal_error_and_the_end() {
             Some(Ok(batch)) => left.push(batch_names(&batch)),
             Some(Err(error)) if error.class() == ErrorClass::Transient => assert_eq!(left.len(), 0),
             Some(Err(error)) => break error,
-            None => panic!("it ended without the error"),
+            None => panic!("the stream ended without the error"),
         }
     };
     left.sort();

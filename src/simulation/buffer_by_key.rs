@@ -389,7 +389,7 @@ async fn closing_runs_records_behind_running_ones_but_not_behind_returned_ones()
     drop(work);
     let report = closing.await.unwrap();
     assert_eq!((report.open[0].deliveries, report.open[0].oldest.as_str()), (4, "a3"));
-    assert!(harness.millis() < 5_000, "nothing is in anybody's hands: {}", harness.millis());
+    assert!(harness.millis() < 5_000, "no delivery is open: {}", harness.millis());
     assert_eq!(harness.checkpoint("a").await, "after a2");
     let mut next = harness.instance("me").subscribe(horizon()).await;
     assert_eq!(names(&take(&mut next, 4).await), ["a3", "a4", "a5", "a6"]);
@@ -468,10 +468,14 @@ async fn play(records: &[(u8, Work)], n: usize, max_waiting: usize, max_in_fligh
     let (running, settled) = (Mutex::new(BTreeMap::new()), Mutex::new(BTreeMap::<String, Vec<String>>::new()));
     let work = async |delivery: Delivery| {
         let (key, named) = (delivery.partition_key().unwrap().to_owned(), name(&delivery).to_owned());
-        assert_eq!(lock(&running).insert(key.clone(), named.clone()), None, "{named} begins beside");
+        assert_eq!(
+            lock(&running).insert(key.clone(), named.clone()),
+            None,
+            "{named} runs while another record of its key does"
+        );
         assert!(lock(&running).len() <= n);
         let before = lock(&settled).get(&key).map_or(0, Vec::len);
-        assert_eq!(of_key[&key][before], named, "each begins when those before it are settled");
+        assert_eq!(of_key[&key][before], named, "a record runs once those before it are settled");
         let Work { takes, fails, nacks } = works[&named];
         sleep(millis(takes)).await;
         lock(&running).remove(&key);
@@ -492,7 +496,7 @@ async fn play(records: &[(u8, Work)], n: usize, max_waiting: usize, max_in_fligh
             left -= usize::from(work.next().await.unwrap().unwrap());
         }
     };
-    timeout(Duration::from_mins(20), all).await.expect("everything gets done");
+    timeout(Duration::from_mins(20), all).await.expect("every record completes");
     drop(work);
     assert_eq!(settled.into_inner().unwrap(), of_key);
 }

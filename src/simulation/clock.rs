@@ -36,7 +36,7 @@ impl Clock {
     /// Moves a driven clock.
     pub(crate) fn advance(&self, by: u64) {
         match self {
-            Self::Runtime(_) => panic!("the clock of the runtime moves by itself"),
+            Self::Runtime(_) => panic!("the runtime moves its clock"),
             Self::Driven(millis) => millis.fetch_add(by, Ordering::Relaxed),
         };
     }

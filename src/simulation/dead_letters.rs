@@ -532,7 +532,7 @@ async fn under_random_faults_no_checkpoint_passes_a_record_that_is_neither_settl
                 subscription.close().await;
             }
             runs += 1;
-            assert!(runs < 100, "seed {seed} does not come to its end");
+            assert!(runs < 100, "seed {seed} does not complete");
         }
     }
 }

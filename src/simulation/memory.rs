@@ -95,7 +95,7 @@ async fn readers_that_waited_for_a_slow_consumer_continue_within_the_bound() {
     let mut subscription = me.subscribe(latest().max_buffered_bytes(8 * MIB)).await;
     sleep(seconds(2)).await;
     harness.kinesis.put_data("000", LARGE.clone());
-    assert_eq!(most_held(&subscription, 30).await, 10 * MIB, "one page is let in whatever its size");
+    assert_eq!(most_held(&subscription, 30).await, 10 * MIB, "one page is read regardless of its size");
     put_one_each(&harness, &LARGE);
     for _ in 0..20 {
         next(&mut subscription).await.ack();

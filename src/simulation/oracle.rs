@@ -378,11 +378,11 @@ impl Oracle {
     /// Notes a release. `settled` is how many records were settled when the call was sent.
     fn released(&mut self, held: &Held, settled: usize) {
         let (shard, now) = (held.key.shard.as_str(), self.clock.millis());
-        self.log.push(format!("{shard} is let go by {}, epoch {}, at {now} ms", held.owner, held.epoch));
+        self.log.push(format!("{shard} is released by {}, epoch {}, at {now} ms", held.owner, held.epoch));
         let model = self.holds(held);
         model.owner = None;
         if model.covered < settled {
-            let what = format!("{held:?} is let go: {settled} are settled, {} covered", model.covered);
+            let what = format!("{held:?} is released: {settled} are settled, {} covered", model.covered);
             self.violations.push(what);
         }
     }

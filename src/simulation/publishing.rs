@@ -286,7 +286,7 @@ async fn senders_wait_at_the_bound_and_no_record_is_dropped() {
     }
     // The bound counts records of 900 + 3 + 256 bytes; one record exceeds it.
     assert_eq!(held.stats().in_flight, (64 << 10) / 1_159 + 1);
-    timeout(LONG, sending).await.expect("it goes on").unwrap();
+    timeout(LONG, sending).await.expect("the record is accepted").unwrap();
     assert_eq!(put_service.stored().len(), 1_000);
     assert_eq!((held.stats().published, held.stats().in_flight_bytes), (1_000, 0));
 }

@@ -150,7 +150,7 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
                 act.await
             }
             Some(Fault::Hang) => pending().await,
-            Some(Fault::Panic) => panic!("a bug in whoever answers"),
+            Some(Fault::Panic) => panic!("scripted panic"),
         }
     }
 

@@ -61,7 +61,7 @@ async fn a_seek_back_replays_every_shard_and_its_first_settled_run_replaces_the_
     assert_eq!(harness.checkpoint("a").await, "after a2");
     // The seek runs in the consuming task, which does not poll the stream meanwhile.
     subscription.seeker().seek(KinesisPosition::horizon()).await.unwrap();
-    assert_eq!(harness.checkpoint("a").await, "after a2", "it stays until something is settled");
+    assert_eq!(harness.checkpoint("a").await, "after a2", "it does not move until a record is settled");
     let again = take(&mut subscription, 5).await;
     assert_eq!(names(&again), ["a0", "a1", "a2", "b0", "b1"]);
     assert!(again.iter().all(|delivery| (delivery.epoch(), delivery.attempt()) == (1, 1)));
@@ -134,7 +134,7 @@ async fn a_seek_moves_shards_that_are_at_their_bound_or_throttled_or_failing() {
     let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon().max_in_flight(2).poll_interval(seconds(60))).await;
     let held = take(&mut subscription, 6).await;
-    assert!(subscription.next().now_or_never().is_none(), "all are at their bound");
+    assert!(subscription.next().now_or_never().is_none(), "all shards are at their bound");
     me.service.script.plan(Rule::on(ServiceOp::GetRecords).of("b").times(2), Fault::Fail(FailureKind::Throttled));
     me.service.script.plan(Rule::on(ServiceOp::GetRecords).of("c").times(2), Fault::Fail(FailureKind::Other));
     subscription.seeker().seek(KinesisPosition::horizon()).await.unwrap();
@@ -324,7 +324,7 @@ async fn an_impossible_seek_returns_the_reason() {
     me.table.script.plan(Rule::on(TableOp::Leases), Fault::Fail(StoreError::new("down")));
     let down = seeker.seek(KinesisPosition::horizon()).await.unwrap_err();
     assert!(matches!(&down, KinesisError::Store { shard: None, .. }), "{down}");
-    assert_eq!(name(&next(&mut subscription).await), "a0", "it goes on");
+    assert_eq!(name(&next(&mut subscription).await), "a0", "the seek completed");
     subscription.close().await;
     let over = seeker.seek(KinesisPosition::horizon()).await.unwrap_err();
     assert!(matches!(&over, KinesisError::NotConnected), "{over}");

@@ -183,7 +183,7 @@ async fn the_end_waits_for_requested_shards_but_not_for_shards_of_other_instance
         drain(&mut two).await
     };
     let came = tokio::select! {
-        () = other => unreachable!("it goes on for ever"),
+        () = other => unreachable!("the subscription never ends"),
         came = me => came,
     };
     assert!(came.is_empty(), "{came:?}");

@@ -43,7 +43,7 @@ impl Worker {
                     if let Some(late) =
                         self.table.as_ref().and_then(|table| table.lateness(&record.0, delivery.epoch()))
                     {
-                        lock(&self.oracle).violation(format!("{record:?} is handed out {late:?} past the deadline"));
+                        lock(&self.oracle).violation(format!("{record:?} is delivered {late:?} past the deadline"));
                     }
                     held.push(delivery);
                 }
