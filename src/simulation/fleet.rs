@@ -32,7 +32,6 @@ use crate::{
         churn::Churn,
         fleet::node::{Node, Setup},
         harness::{horizon, latest, millis, seconds},
-        nemesis::inject_faults,
         network::{Network, NetworkedTable},
         oracle::{ClockSkew, Counts, Oracle, RecordedTable},
     },
@@ -40,7 +39,9 @@ use crate::{
     util::mutex::lock,
 };
 
+mod faults;
 mod node;
+mod recovery;
 
 const SHARDS: [&str; 3] = ["a.", "b.", "c."];
 const KEYS: usize = 12;
@@ -275,201 +276,6 @@ impl Fleet {
 
     fn any(&mut self) -> Option<usize> {
         (!self.nodes.is_empty()).then(|| self.rng.index(self.nodes.len()))
-    }
-
-    fn step(&mut self) {
-        match self.rng.below(24) {
-            0..7 => self.churn.put(&mut self.rng),
-            7..9 => self.churn.reshard(&mut self.rng),
-            9..13 => self.break_something(),
-            13 => self.crash(),
-            14..16 => self.leave(),
-            16 if self.nodes.len() < MOST => self.join(),
-            17..19 => self.stop(),
-            19 => self.churn.hide_any(&mut self.rng),
-            20..22 => self.churn.trim(&mut self.rng),
-            22 if self.clock_rates == ClockRates::Bursting => {
-                if let Some(n) = self.any() {
-                    self.nodes[n].fast_until = self.clock.millis() + self.rng.below(3_000);
-                }
-            }
-            _ => {}
-        }
-        if self.nodes.is_empty() {
-            self.join();
-        }
-        let pause = self.rng.below(5_000);
-        self.pass(pause);
-    }
-
-    fn break_something(&mut self) {
-        if let Some(n) = self.any() {
-            let Node { service, table, .. } = &self.nodes[n];
-            inject_faults(&mut self.rng, &service.script, &table.script);
-        }
-    }
-
-    /// Kills a process between two of its steps. Sometimes it restarts under its owner id.
-    fn crash(&mut self) {
-        if let Some(n) = self.any() {
-            let node = self.nodes.swap_remove(n);
-            let owner = node.owner.clone();
-            self.note(&format!("{owner} dies"));
-            self.gone.insert(owner.clone());
-            drop(node);
-            if self.rng.one_in(2) && !lock(&self.oracle).is_duplicate(&owner) {
-                self.join_as(owner, 5);
-            }
-        }
-    }
-
-    /// Makes a process close its subscription, or drop it.
-    fn leave(&mut self) {
-        let Some(n) = self.any() else { return };
-        let (node, now) = (self.nodes.swap_remove(n), self.clock.millis());
-        self.note(&format!("{} leaves", node.owner));
-        self.gone.insert(node.owner.clone());
-        let closing = if self.rng.one_in(3) { None } else { node.close() };
-        let leaving = closing.map_or_else(
-            || {
-                node.abandon();
-                Leaving::EndsAt(now + self.rng.below(5_000))
-            },
-            |closing| Leaving::Closes(closing, now + STUCK_AFTER),
-        );
-        self.leaving.push((node, leaving));
-    }
-
-    /// Stops a process for up to 40 s. Rarely, another one starts meanwhile under the same owner id.
-    fn stop(&mut self) {
-        let Some(n) = self.any() else { return };
-        let until = self.clock.millis() + self.rng.below(40_000);
-        self.nodes[n].stopped_until = until;
-        self.note(&format!("{} is stopped until {until} ms", self.nodes[n].owner));
-        if self.rng.one_in(20) {
-            let owner = self.nodes[n].owner.clone();
-            self.note(&format!("{owner} is believed dead and started again"));
-            lock(&self.oracle).duplicate_owners.insert(owner.clone());
-            self.join_as(owner, 5);
-        }
-    }
-
-    /// Ends all faults; workers stop giving records back. Returns how long it takes until all work is done.
-    fn recover(&mut self) -> u64 {
-        self.note("the faults are over");
-        self.churn.show_all();
-        self.lag = self.lag.min(50);
-        lock(&self.oracle).faults_are_over = true;
-        self.nodes.iter_mut().for_each(Node::heal);
-        self.leaving.iter_mut().for_each(|(node, _)| node.heal());
-        let begun = self.clock.millis();
-        let (mut missing, mut since) = (Vec::new(), begun);
-        loop {
-            let left = lock(&self.oracle).missing();
-            if left.is_empty() {
-                break;
-            }
-            if left != missing {
-                (missing, since) = (left, self.clock.millis());
-            }
-            assert!(self.clock.millis() < since + STUCK_AFTER, "stuck: {missing:?}");
-            self.make_room();
-            self.pass(500);
-        }
-        self.clock.millis() - begun
-    }
-
-    /// How many shards each instance reads, and how many it may read.
-    fn shares(&self) -> Vec<(usize, usize)> {
-        let oracle = lock(&self.oracle);
-        let shares = oracle.shares();
-        let share = |node: &Node| (shares.get(node.owner.as_str()).copied().unwrap_or_default(), node.most);
-        self.nodes.iter().map(share).collect()
-    }
-
-    /// Whether the shares of all instances with room differ by at most one, and no move is pending.
-    fn is_even(&self) -> bool {
-        let shares = self.shares();
-        let oracle = lock(&self.oracle);
-        let open = oracle.open_shards().len();
-        let richest = shares.iter().map(|(share, _)| *share).max().unwrap_or_default();
-        shares.iter().map(|(share, _)| share).sum::<usize>() == open
-            && self.nodes.iter().zip(&shares).all(|(node, (share, _))| node.holds() == *share)
-            && shares.iter().all(|(share, most)| share >= most || richest <= share + 1)
-            && oracle.requests().is_empty()
-    }
-
-    /// How long it takes until the shares are even. They must stay so for longer than other instances may take to see
-    /// the lease of a stopped instance expire.
-    fn settle(&mut self) -> u64 {
-        let begun = self.clock.millis();
-        let mut even_since = None;
-        while even_since.is_none_or(|since| self.clock.millis() < since + 15_000) {
-            assert!(self.clock.millis() < begun + STUCK_AFTER, "not even: {:?}", self.shares());
-            self.make_room();
-            self.pass(500);
-            even_since = if self.is_even() { even_since.or(Some(self.clock.millis())) } else { None };
-        }
-        even_since.unwrap_or_default() - begun
-    }
-
-    /// Lets this much time pass and checks that no shard moves.
-    fn rest(&mut self, time: u64) {
-        let moves = |fleet: &Self| Counts { swept: 0, writes: 0, ..lock(&fleet.oracle).counts };
-        let before = moves(self);
-        self.longest = 1_000;
-        self.pass(time);
-        self.longest = STEP;
-        assert_eq!(moves(self), before);
-        assert!(self.is_even(), "{:?}", self.shares());
-    }
-
-    /// Adds one more instance while records arrive. Exactly as many shards move to it as make the shares even, and none
-    /// of their records is delivered twice.
-    fn add_newcomer(&mut self) -> u64 {
-        let mut shares: Vec<usize> = self.shares().into_iter().map(|(share, _)| share).collect();
-        let mut moves = 0;
-        while let Some(richest) = shares.iter_mut().max().filter(|richest| **richest >= moves + 2) {
-            (*richest, moves) = (*richest - 1, moves + 1);
-        }
-        let before = lock(&self.oracle).counts;
-        self.join_unbounded();
-        let (begun, mut even_at) = (self.clock.millis(), None);
-        for _ in 0..10 {
-            self.churn.put(&mut self.rng);
-            self.pass(500);
-            even_at = even_at.or_else(|| self.is_even().then(|| self.clock.millis()));
-        }
-        self.until("the newcomer has its share", |fleet| {
-            even_at = even_at.or_else(|| fleet.is_even().then(|| fleet.clock.millis()));
-            even_at.is_some() && lock(&fleet.oracle).missing().is_empty()
-        });
-        let took = even_at.unwrap_or_default() - begun;
-        let after = lock(&self.oracle).counts;
-        let expected = Counts {
-            takes: before.takes + moves,
-            hand_overs: before.hand_overs + moves,
-            asks: before.asks + moves,
-            ..before
-        };
-        let unlike = |counts: Counts| Counts { records: 0, deliveries: 0, writes: 0, swept: 0, ..counts };
-        assert_eq!(unlike(after), unlike(expected), "{:?}", self.shares());
-        took
-    }
-
-    /// Closes all instances in good order and checks that every lease is free.
-    fn close(&mut self) {
-        let now = self.clock.millis();
-        self.until("those who leave are gone", |fleet| fleet.leaving.is_empty());
-        self.reports.clear();
-        for node in std::mem::take(&mut self.nodes) {
-            let closing = node.close().expect("it has subscribed");
-            self.leaving.push((node, Leaving::Closes(closing, now + STUCK_AFTER)));
-        }
-        self.until("everybody closes", |fleet| fleet.leaving.is_empty());
-        assert!(self.reports.iter().all(CloseReport::is_clean), "{:?}", self.reports);
-        let oracle = lock(&self.oracle);
-        assert!(oracle.owned().is_empty(), "{:?}", oracle.owned());
     }
 }
 

@@ -12,21 +12,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex},
 };
-
-use futures::FutureExt;
 
 use kinesis_stream_support::Rng;
 
 use super::clock::Clock;
-use crate::{
-    config::position::Checkpoint,
-    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
-    state::tracker::Commit,
-    types::id::ShardId,
-    util::mutex::lock,
-};
+
+use crate::{config::position::Checkpoint, state::tracker::Commit, types::id::ShardId};
+
+mod counts;
+mod lease_writes;
+mod recorded_table;
+
+pub(crate) use self::{counts::Counts, recorded_table::RecordedTable};
 
 /// A record: its shard, and its index in the shard.
 pub(crate) type RecordRef = (String, usize);
@@ -59,55 +57,6 @@ pub(crate) struct Oracle {
     pub(crate) counts: Counts,
     /// No worker gives records back any more.
     pub(crate) faults_are_over: bool,
-}
-
-/// How often each thing happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) records: usize,
-    pub(crate) deliveries: usize,
-    /// Deliveries under a new lease.
-    pub(crate) repeats: usize,
-    /// Deliveries of records that were given back.
-    pub(crate) redeliveries: usize,
-    pub(crate) takes: usize,
-    /// Takes of leases of others that expired.
-    pub(crate) takeovers: usize,
-    /// Takes of leases that others released for the taker.
-    pub(crate) hand_overs: usize,
-    /// Repeats under handed-over leases.
-    pub(crate) handed_over_twice: usize,
-    pub(crate) asks: usize,
-    pub(crate) writes: usize,
-    pub(crate) shards: usize,
-    pub(crate) swept: usize,
-    /// Instances that ended because another one ran under their owner id, and how often the other one had ended for the
-    /// same reason before, without having died or left.
-    pub(crate) duplicates_ended: usize,
-    pub(crate) both_ended: usize,
-}
-
-impl std::ops::Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            records: self.records + other.records,
-            deliveries: self.deliveries + other.deliveries,
-            repeats: self.repeats + other.repeats,
-            redeliveries: self.redeliveries + other.redeliveries,
-            takes: self.takes + other.takes,
-            takeovers: self.takeovers + other.takeovers,
-            hand_overs: self.hand_overs + other.hand_overs,
-            handed_over_twice: self.handed_over_twice + other.handed_over_twice,
-            asks: self.asks + other.asks,
-            writes: self.writes + other.writes,
-            shards: self.shards + other.shards,
-            swept: self.swept + other.swept,
-            duplicates_ended: self.duplicates_ended + other.duplicates_ended,
-            both_ended: self.both_ended + other.both_ended,
-        }
-    }
 }
 
 /// The true state of one shard.
@@ -325,119 +274,6 @@ impl Oracle {
         }
     }
 
-    fn taken(&mut self, lease: &Lease) {
-        let (shard, now) = (lease.key.shard.as_str(), self.clock.millis());
-        let owner = lease.owner.as_deref().unwrap_or_default();
-        let what = format!("{shard} is taken by {owner}, epoch {}, at {now} ms", lease.epoch);
-        self.log.push(what.clone());
-        self.counts.takes += 1;
-        let model = self.models.get_mut(shard).unwrap();
-        if model.swept {
-            self.violations.push(format!("{what}, although its row was removed"));
-        }
-        if lease.epoch != model.newest() + 1 {
-            self.violations.push(format!("{what}, after epoch {}", model.newest()));
-        }
-        let handed_over = model.owner.is_none() && model.wanted_by.as_deref() == Some(owner);
-        let runs_out = model.owner.as_ref().is_some_and(|former| former != owner);
-        if runs_out && now + self.skew.early < model.alive_at + self.ttl {
-            self.violations.push(format!("{what}, although its owner wrote at {} ms", model.alive_at));
-        }
-        self.counts.takeovers += usize::from(runs_out);
-        self.counts.hand_overs += usize::from(handed_over);
-        (model.owner, model.wanted_by, model.alive_at) = (Some(owner.to_owned()), None, now);
-        let epoch = Term {
-            owner: owner.to_owned(),
-            taken_at: now,
-            handed_over,
-            next: model.covered,
-            open: BTreeMap::new(),
-            ended: lease.is_ended(),
-        };
-        model.epochs.insert(lease.epoch, epoch);
-    }
-
-    /// Notes a write by a holder and checks that it still holds the lease. Returns the shard.
-    fn holds(&mut self, held: &Held) -> &mut ShardModel {
-        let (shard, now) = (held.key.shard.as_str(), self.clock.millis());
-        let model = self.models.get_mut(shard).unwrap();
-        model.alive_at = now;
-        if held.epoch != model.newest() || model.owner.as_deref() != Some(&*held.owner) {
-            let what = format!("{shard}: {} writes, epoch {}, in epoch {}", held.owner, held.epoch, model.newest());
-            self.violations.push(what);
-        }
-        model
-    }
-
-    /// How many records of a shard are settled under this lease.
-    fn settled_upto(&self, held: &Held) -> usize {
-        let model = &self.models[held.key.shard.as_str()];
-        model.epochs.get(&held.epoch).map_or(0, Term::settled_upto)
-    }
-
-    /// Notes a release. `settled` is how many records were settled when the call was sent.
-    fn released(&mut self, held: &Held, settled: usize) {
-        let (shard, now) = (held.key.shard.as_str(), self.clock.millis());
-        self.log.push(format!("{shard} is released by {}, epoch {}, at {now} ms", held.owner, held.epoch));
-        let model = self.holds(held);
-        model.owner = None;
-        if model.covered < settled {
-            let what = format!("{held:?} is released: {settled} are settled, {} covered", model.covered);
-            self.violations.push(what);
-        }
-    }
-
-    fn asked(&mut self, key: &LeaseKey, by: &str) {
-        self.log.push(format!("{} is asked for by {by} at {} ms", key.shard, self.clock.millis()));
-        self.counts.asks += 1;
-        self.models.get_mut(key.shard.as_str()).unwrap().wanted_by = Some(by.to_owned());
-    }
-
-    fn stored(&mut self, held: &Held, checkpoint: &Checkpoint) {
-        let shard = held.key.shard.as_str();
-        let what = format!("{shard}, epoch {}: {checkpoint}", held.epoch);
-        self.log.push(format!("{what}, by {}, at {} ms", held.owner, self.clock.millis()));
-        self.counts.writes += 1;
-        let model = self.holds(held);
-        let mut wrong = Vec::new();
-        let place = |number: &str| number[shard.len()..].parse::<usize>().unwrap();
-        let upto = match checkpoint {
-            Checkpoint::Since(_) => 0,
-            Checkpoint::At(number) => place(number.as_str()),
-            Checkpoint::After(number) => place(number.as_str()) + 1,
-            Checkpoint::ShardEnd => model.records.len(),
-        };
-        let settled_upto = model.epochs[&held.epoch].settled_upto().min(model.run);
-        if upto > settled_upto {
-            wrong.push(format!("{what} passes {settled_upto}, which is not settled"));
-        }
-        if upto < model.covered || model.ended && *checkpoint != Checkpoint::ShardEnd {
-            wrong.push(format!("{what} moves back from {}, ended: {}", model.covered, model.ended));
-        }
-        if *checkpoint == Checkpoint::ShardEnd {
-            if !model.closed {
-                wrong.push(format!("{what}: the shard is open"));
-            }
-            (model.ended, model.wanted_by) = (true, None);
-        }
-        (model.covered, model.place) = (upto, Some(checkpoint.clone()));
-        self.violations.append(&mut wrong);
-    }
-
-    fn removed(&mut self, key: &LeaseKey) {
-        let shard = key.shard.as_str();
-        self.log.push(format!("the row of {shard} is removed at {} ms", self.clock.millis()));
-        self.counts.swept += 1;
-        let children = self.models.values().filter(|model| model.parents.iter().any(|parent| parent == shard));
-        let unread = children.filter(|child| child.epochs.is_empty()).count();
-        let model = self.models.get_mut(shard).unwrap();
-        if !model.ended || unread > 0 {
-            self.violations.push(format!("the row of {shard} is removed, ended: {}, unread: {unread}", model.ended));
-        }
-        model.swept = true;
-        (model.owner, model.wanted_by) = (None, None);
-    }
-
     pub(crate) fn is_duplicate(&self, owner: &str) -> bool {
         self.duplicate_owners.contains(owner)
     }
@@ -503,76 +339,6 @@ impl Oracle {
         let mut fingerprint = self.fingerprint.clone();
         self.log.hash(&mut fingerprint);
         fingerprint.finish()
-    }
-}
-
-/// A lease table that reports every applied write to the oracle.
-#[derive(Debug)]
-pub(crate) struct RecordedTable {
-    rows: MemoryLeaseStore,
-    oracle: Arc<Mutex<Oracle>>,
-}
-
-impl RecordedTable {
-    pub(crate) fn new(oracle: &Arc<Mutex<Oracle>>) -> Self {
-        Self { rows: MemoryLeaseStore::new(), oracle: Arc::clone(oracle) }
-    }
-
-    /// How many records of a shard are settled under this lease.
-    pub(crate) fn settled(&self, held: &Held) -> usize {
-        lock(&self.oracle).settled_upto(held)
-    }
-
-    /// Releases a lease. `settled` is how many records were settled when the call was sent.
-    pub(crate) fn release_with<'a>(&'a self, held: &'a Held, settled: usize) -> StoreFuture<'a, Write> {
-        self.show(self.rows.release(held), move |oracle, ()| oracle.released(held, settled))
-    }
-
-    fn show<'a, T: Send + 'a>(
-        &'a self,
-        write: StoreFuture<'a, Write<T>>,
-        show: impl FnOnce(&mut Oracle, &T) + Send + 'a,
-    ) -> StoreFuture<'a, Write<T>> {
-        async move {
-            let answer = write.await;
-            if let Ok(Write::Applied(applied)) = &answer {
-                show(&mut lock(&self.oracle), applied);
-            }
-            answer
-        }
-        .boxed()
-    }
-}
-
-impl LeaseStore for RecordedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
-        self.rows.leases(consumer, stream)
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
-        self.show(self.rows.take(take), Oracle::taken)
-    }
-
-    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
-        self.show(self.rows.renew(held), move |oracle, ()| {
-            oracle.holds(held);
-        })
-    }
-
-    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
-        self.show(self.rows.checkpoint(held, checkpoint), move |oracle, ()| oracle.stored(held, checkpoint))
-    }
-
-    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
-        self.release_with(held, self.settled(held))
-    }
-
-    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
-        self.show(self.rows.ask(key, seen, by), move |oracle, ()| oracle.asked(key, by))
-    }
-
-    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
-        self.show(self.rows.delete(key, seen), move |oracle, ()| oracle.removed(key))
     }
 }
 
