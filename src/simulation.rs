@@ -1,61 +1,62 @@
-//! The ground for everything that time drives: instances of the library on a model of a stream, under tokio's paused
-//! clock, without sockets and without luck.
+//! The simulation: instances of the library on a model of a stream, under tokio's paused clock, without sockets. A run
+//! never depends on chance that cannot be repeated.
 //!
-//! - [`kinesis`]: the stream, shared by all instances,
-//! - [`wire`] and [`table`]: what one instance sees of the service and of the lease store, each behind a [`script`] of
-//!   faults and with a log of its calls,
-//! - [`intake`]: a service that takes records, as a test has it,
-//! - [`harness`]: instances, and short words for what tests do with them,
-//! - [`storm`] and [`fleet`]: instances in every kind of trouble, one run for each seed. In a storm they
-//!   share a clock, in a fleet each has a time of its own and the table is at the end of a [`network`]. Both have a [`worker`]
-//!   for each instance, a [`churn`] and other [`nemesis`], and a [`oracle`] that sees all and says what has to hold,
-//! - the rest: one file for each area of promises.
+//! - [`kinesis`]: the stream that all instances share.
+//! - [`scripted_service`] and [`scripted_table`]: the service and the lease table as one instance sees them. Each has a
+//!   [`script`] of faults and a log of its calls.
+//! - [`put_service`]: a service that accepts records as the test plans it.
+//! - [`harness`]: instances, and shorthands for tests.
+//! - [`storm`] and [`fleet`]: instances under all kinds of faults, one run for each seed. In a storm all instances share
+//!   one clock. In a fleet each has a separate clock, and the lease table is behind a [`network`]. Each instance has a
+//!   [`worker`]. A [`churn`] changes the stream, a [`nemesis`] injects faults, and an [`oracle`] sees everything and checks
+//!   the invariants.
+//! - The other files each test one area of promises.
 //!
-//! It is part of the crate, in tests only, because it stands in for private traits.
+//! The simulation is a test module of the crate, because it replaces private traits.
 
 mod churn;
 mod clock;
 mod harness;
-mod intake;
 mod kinesis;
 mod nemesis;
 mod network;
 mod oracle;
+mod put_service;
 mod script;
-mod table;
-mod wire;
+mod scripted_service;
+mod scripted_table;
 mod worker;
 
+mod abrupt_ends;
+mod attempts_spent;
 mod batches;
 mod bounds;
-mod by_key;
-mod checkpoints;
+mod buffer_by_key;
 mod closing;
 mod commits;
 mod dead_letters;
-mod drops;
-mod endings;
-mod expiry;
-mod failing;
+mod dropped_deliveries;
+mod expired_iterators;
+mod failed_reads;
 mod fleet;
-mod gone;
+mod forced_start;
+mod lease_handle;
 mod leases;
 mod lineage;
-mod listing;
-mod marks;
+mod listings;
+mod lost_checkpoints;
 mod memory;
 mod opening;
+mod opening_position;
 mod pacing;
 mod publishing;
-mod recreated;
+mod recreated_streams;
 mod redelivery;
-mod replays;
+mod removed_shards;
 mod scale;
 mod seeks;
 mod sharing;
-mod spent;
 mod stats;
-mod stores;
+mod stop_at_tip;
+mod store_failures;
 mod storm;
-mod tips;
-mod tokens;

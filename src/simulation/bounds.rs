@@ -1,26 +1,26 @@
-//! A slow user slows reading down; it costs neither memory nor other shards (A5).
+//! A slow consumer slows reading down. It costs neither memory nor other shards (A5).
 
 use tokio::time::sleep;
 
 use super::{
     script::{Fault, Rule},
-    wire::Op,
+    scripted_service::ServiceOp,
 };
 use crate::{
     delivery::Delivery,
-    simulation::harness::{Ground, Logged, horizon, millis, name, names, next, range, seconds, take, within},
+    simulation::harness::{CapturedLogs, Harness, horizon, millis, name, names, next, range, seconds, take, within},
     state::stats::SubscriptionStats,
 };
 
 const MIB: usize = 1 << 20;
 
-// A5, D19
+// A5
 #[tokio::test(start_paused = true)]
-async fn a_shard_at_its_bound_stops_alone_and_goes_on_when_something_is_settled() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 12);
-    ground.kinesis.put("b", 30);
-    let mut subscription = ground.instance("me").subscribe(horizon().max_in_flight(5)).await;
+async fn a_shard_at_its_bound_pauses_alone_and_continues_after_a_settlement() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 12);
+    harness.kinesis.put("b", 30);
+    let mut subscription = harness.instance("me").subscribe(horizon().max_in_flight(5)).await;
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
     for record in within(&mut subscription, seconds(1)).await {
         if record.shard().as_str() == "a" { of_a.push(record) } else { of_b.push(record) }
@@ -39,13 +39,13 @@ async fn a_shard_at_its_bound_stops_alone_and_goes_on_when_something_is_settled(
     assert_eq!(names(&take(&mut subscription, 5).await).len(), 5);
 }
 
-// A5, D19
+// A5
 #[tokio::test(start_paused = true)]
 async fn after_half_a_minute_at_the_bound_a_warning_names_the_oldest_open_record_once() {
-    let logged = Logged::new();
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 9);
-    let mut subscription = ground.instance("me").subscribe(horizon().max_in_flight(4)).await;
+    let logged = CapturedLogs::new();
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 9);
+    let mut subscription = harness.instance("me").subscribe(horizon().max_in_flight(4)).await;
     let mut held = take(&mut subscription, 4).await;
     sleep(seconds(29)).await;
     assert_eq!(logged.with("stands still"), Vec::<String>::new());
@@ -61,11 +61,11 @@ async fn after_half_a_minute_at_the_bound_a_warning_names_the_oldest_open_record
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_moves_along_its_bound_does_not_stand_still() {
-    let logged = Logged::new();
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 300);
-    let mut subscription = ground.instance("me").subscribe(horizon().max_in_flight(2)).await;
+async fn a_shard_that_makes_progress_at_its_bound_logs_no_warning() {
+    let logged = CapturedLogs::new();
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 300);
+    let mut subscription = harness.instance("me").subscribe(horizon().max_in_flight(2)).await;
     let mut held = take(&mut subscription, 2).await;
     for _ in 2..300 {
         sleep(millis(700)).await;
@@ -77,10 +77,10 @@ async fn a_shard_that_moves_along_its_bound_does_not_stand_still() {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn redeliveries_pass_the_bound() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 9);
-    let mut subscription = ground.instance("me").subscribe(horizon().max_in_flight(3)).await;
+async fn the_bound_does_not_block_redeliveries() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 9);
+    let mut subscription = harness.instance("me").subscribe(horizon().max_in_flight(3)).await;
     let mut held = take(&mut subscription, 3).await;
     held.remove(1).nack();
     let again = next(&mut subscription).await;
@@ -92,11 +92,11 @@ async fn redeliveries_pass_the_bound() {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn one_record_at_a_time_is_a_bound_too() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 20);
-    ground.kinesis.split("a", ["b", "c"]);
-    let mut subscription = ground.instance("me").subscribe(horizon().max_in_flight(1).read_limit(3)).await;
+async fn max_in_flight_may_be_one() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 20);
+    harness.kinesis.split("a", ["b", "c"]);
+    let mut subscription = harness.instance("me").subscribe(horizon().max_in_flight(1).read_limit(3)).await;
     for index in 0..20 {
         let record = next(&mut subscription).await;
         assert_eq!(name(&record), format!("a{index}"));
@@ -104,7 +104,7 @@ async fn one_record_at_a_time_is_a_bound_too() {
         record.ack();
     }
     sleep(seconds(2)).await;
-    assert_eq!(ground.checkpoint("a").await, "SHARD_END");
+    assert_eq!(harness.checkpoint("a").await, "SHARD_END");
 }
 
 fn held(stats: &SubscriptionStats) -> usize {
@@ -113,14 +113,14 @@ fn held(stats: &SubscriptionStats) -> usize {
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn many_shards_hold_no_more_bytes_than_allowed_while_the_user_stands_still() {
+async fn many_shards_hold_at_most_max_buffered_bytes_while_the_consumer_stands_still() {
     let shards = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
-    let ground = Ground::new(&shards);
+    let harness = Harness::new(&shards);
     for shard in shards {
-        (0..5).for_each(|_| ground.kinesis.put_bytes(shard, MIB));
+        (0..5).for_each(|_| harness.kinesis.put_bytes(shard, MIB));
     }
-    let me = ground.instance("me");
-    me.wire.script.plan(Rule::on(Op::GetRecords).always(), Fault::Delay(millis(50)));
+    let me = harness.instance("me");
+    me.service.script.plan(Rule::on(ServiceOp::GetRecords).always(), Fault::Delay(millis(50)));
     let mut subscription = me.subscribe(horizon().read_limit(1).max_buffered_bytes(4 * MIB)).await;
     sleep(seconds(600)).await;
     assert_eq!(held(&subscription.stats()), 4);
@@ -131,7 +131,7 @@ async fn many_shards_hold_no_more_bytes_than_allowed_while_the_user_stands_still
     }
     assert!(within(&mut subscription, seconds(60)).await.is_empty());
     for shard in shards {
-        assert_eq!(ground.row(shard).await.unwrap().epoch, 1);
+        assert_eq!(harness.row(shard).await.unwrap().epoch, 1);
         let of_shard = taken.iter().filter(|record| record.shard().as_str() == shard);
         assert_eq!(of_shard.map(name).collect::<Vec<_>>(), range(shard, 0..5));
     }
@@ -140,18 +140,20 @@ async fn many_shards_hold_no_more_bytes_than_allowed_while_the_user_stands_still
 
 // A5
 #[tokio::test(start_paused = true)]
-async fn pages_that_cannot_be_handed_out_do_not_keep_other_shards_from_being_read() {
+async fn undeliverable_pages_do_not_stop_reads_of_other_shards() {
     for limit in [1, 4] {
-        let ground = Ground::new(&["a", "b", "c"]);
+        let harness = Harness::new(&["a", "b", "c"]);
         for shard in ["a", "b"] {
-            (0..4).for_each(|_| ground.kinesis.put_bytes(shard, MIB));
+            (0..4).for_each(|_| harness.kinesis.put_bytes(shard, MIB));
         }
-        let mut subscription =
-            ground.instance("me").subscribe(horizon().read_limit(limit).max_in_flight(2).max_buffered_bytes(MIB)).await;
+        let mut subscription = harness
+            .instance("me")
+            .subscribe(horizon().read_limit(limit).max_in_flight(2).max_buffered_bytes(MIB))
+            .await;
         let stuck = take(&mut subscription, 4).await;
         assert!(within(&mut subscription, seconds(60)).await.is_empty());
         for index in 0..10 {
-            ground.kinesis.put_bytes("c", MIB);
+            harness.kinesis.put_bytes("c", MIB);
             let record = next(&mut subscription).await;
             assert_eq!(name(&record), format!("c{index}"));
             record.ack();

@@ -1,5 +1,5 @@
-//! What happens to a stream while it is read: records come, shards are split and merged, listings are late, and what was
-//! read comes to the end of its retention. The model and the [`World`] learn of it together.
+//! Changes to a stream while it is read: records arrive, shards split and merge, listings lag, and records that were
+//! read reach the end of their retention. Each change goes to both the model and the [`Oracle`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,30 +17,30 @@ use super::{
 use crate::{
     simulation::{
         harness::{millis, seconds},
-        oracle::World,
+        oracle::Oracle,
     },
     util::mutex::lock,
 };
 
-/// So many milliseconds after its end was stored a shard may be gone: the retention is long, and listings are late by less.
+/// How long after its end was stored a shard stays listed, in milliseconds. Listings lag by less.
 const KEPT: u64 = 20_000;
 
-/// See the module.
-pub(crate) struct River {
+/// Changes the stream and tells the oracle.
+pub(crate) struct Churn {
     pub(crate) kinesis: Arc<Kinesis>,
-    world: Arc<Mutex<World>>,
+    oracle: Arc<Mutex<Oracle>>,
     clock: Clock,
-    /// Shards that listings hide, and until when: each of them once, and for less than the time after which it would count
-    /// as gone.
+    /// The shards that listings hide, each with the time until which they hide it. A shard is hidden only once, and for
+    /// less than the time after which it would count as gone.
     hidden: BTreeMap<String, u64>,
     trimmed: BTreeMap<String, usize>,
-    /// Shards whose end was seen to be stored, and those that are gone.
+    /// The shards whose stored end the churn has seen, and the shards that left the stream.
     finished: BTreeMap<String, u64>,
     forgotten: BTreeSet<String>,
 }
 
-impl River {
-    pub(crate) fn new(kinesis: &Arc<Kinesis>, world: &Arc<Mutex<World>>, clock: Clock, rng: &mut Rng) -> Self {
+impl Churn {
+    pub(crate) fn new(kinesis: &Arc<Kinesis>, oracle: &Arc<Mutex<Oracle>>, clock: Clock, rng: &mut Rng) -> Self {
         kinesis.list_by(1 + rng.index(8));
         kinesis.iterators_live(*rng.pick(&[millis(900), seconds(4), seconds(300)]));
         kinesis.keeps(Duration::from_hours(24), *rng.pick(&[OnTrimmed::Reject, OnTrimmed::Land]));
@@ -49,7 +49,7 @@ impl River {
         }
         Self {
             kinesis: Arc::clone(kinesis),
-            world: Arc::clone(world),
+            oracle: Arc::clone(oracle),
             clock,
             hidden: BTreeMap::new(),
             trimmed: BTreeMap::new(),
@@ -58,24 +58,24 @@ impl River {
         }
     }
 
-    /// A few records of any key.
+    /// Puts a few records with random keys.
     pub(crate) fn put(&self, rng: &mut Rng) {
         for _ in 0..rng.index(30) {
-            let shard = lock(&self.world).put(rng);
+            let shard = lock(&self.oracle).put(rng);
             self.kinesis.put(&shard, 1);
         }
     }
 
     pub(crate) fn reshard(&mut self, rng: &mut Rng) {
-        let open = lock(&self.world).open_shards();
+        let open = lock(&self.oracle).open_shards();
         let (parent, other) = (rng.pick(&open).clone(), rng.pick(&open).clone());
-        let [low, high] = [0, 1].map(|offset| lock(&self.world).new_shard(offset));
+        let [low, high] = [0, 1].map(|offset| lock(&self.oracle).new_shard(offset));
         if open.len() < 6 && rng.one_in(2) {
             self.kinesis.split(&parent, [&low, &high]);
-            lock(&self.world).reshard(&[parent], &[low.clone(), high]);
+            lock(&self.oracle).reshard(&[parent], &[low.clone(), high]);
         } else if parent != other {
             self.kinesis.merge([&parent, &other], &low);
-            lock(&self.world).reshard(&[parent, other], std::slice::from_ref(&low));
+            lock(&self.oracle).reshard(&[parent, other], std::slice::from_ref(&low));
         } else {
             return;
         }
@@ -84,9 +84,9 @@ impl River {
         }
     }
 
-    /// Listings do not show one of the open shards for a while.
+    /// Hides one of the open shards from listings for a while.
     pub(crate) fn hide_any(&mut self, rng: &mut Rng) {
-        let open = lock(&self.world).open_shards();
+        let open = lock(&self.oracle).open_shards();
         let shard = rng.pick(&open).clone();
         self.hide(&shard, rng);
     }
@@ -98,7 +98,7 @@ impl River {
         }
     }
 
-    /// Listings show what they have hidden for long enough.
+    /// Shows the hidden shards whose time is over.
     pub(crate) fn show_due(&self) {
         let now = self.clock.millis();
         self.hidden.iter().filter(|(_, until)| **until <= now).for_each(|(shard, _)| self.kinesis.show(shard));
@@ -108,24 +108,25 @@ impl River {
         self.kinesis.show_all();
     }
 
-    /// A first listing that lacks a shard of which there is no row either is beyond recognition.
+    /// Shows the hidden shards that nobody has read. If the first listing lacks a shard that has no lease row either,
+    /// no instance could ever know about it.
     pub(crate) fn show_unread(&self) {
         self.hidden
             .keys()
-            .filter(|shard| !lock(&self.world).is_known(shard))
+            .filter(|shard| !lock(&self.oracle).is_known(shard))
             .for_each(|shard| self.kinesis.show(shard));
     }
 
-    /// Records and shards that were read come to the end of their retention.
+    /// Ends the retention of records and shards that were read.
     pub(crate) fn trim(&mut self, rng: &mut Rng) {
-        let open = lock(&self.world).open_shards();
+        let open = lock(&self.oracle).open_shards();
         let shard = rng.pick(&open).clone();
-        let covered = lock(&self.world).covered(&shard);
+        let covered = lock(&self.oracle).covered(&shard);
         let trimmed = self.trimmed.entry(shard.clone()).or_default();
         self.kinesis.trim(&shard, covered - *trimmed);
         *trimmed = covered;
         let now = self.clock.millis();
-        for shard in lock(&self.world).finished() {
+        for shard in lock(&self.oracle).finished() {
             self.finished.entry(shard).or_insert(now);
         }
         let old = self.finished.iter().filter(|(_, since)| now >= **since + KEPT);

@@ -1,4 +1,4 @@
-//! The time of the world outside of the instances: that of the stream, and of whoever watches.
+//! The clock outside of the instances: the clock of the stream and of the observer.
 
 use std::sync::{
     Arc,
@@ -7,12 +7,12 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-/// See the module. Clones show the same time.
+/// A clock. Clones show the same time.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    /// That of the one runtime under which everything runs.
+    /// The paused clock of the one runtime in which everything runs.
     Runtime(Instant),
-    /// One in milliseconds that a driver moves, while every instance has a runtime and a time of its own.
+    /// A clock in milliseconds that a driver moves, while every instance has a separate runtime and clock.
     Driven(Arc<AtomicU64>),
 }
 
@@ -36,7 +36,7 @@ impl Clock {
     /// Moves a driven clock.
     pub(crate) fn advance(&self, by: u64) {
         match self {
-            Self::Runtime(_) => panic!("the clock of the runtime moves by itself"),
+            Self::Runtime(_) => panic!("the runtime moves its clock"),
             Self::Driven(millis) => millis.fetch_add(by, Ordering::Relaxed),
         };
     }

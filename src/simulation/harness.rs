@@ -1,4 +1,4 @@
-//! Instances, and short words for what tests do with them.
+//! Instances, and shorthands for tests.
 
 use std::{
     collections::BTreeMap,
@@ -12,8 +12,8 @@ use tracing::Dispatch;
 use super::{
     kinesis::Kinesis,
     script::{Fault, Rule},
-    table::Table,
-    wire::Wire,
+    scripted_service::ScriptedService,
+    scripted_table::ScriptedTable,
 };
 use crate::{
     config::position::KinesisPosition,
@@ -29,31 +29,32 @@ use crate::{
 const CONSUMER: &str = "test";
 const STREAM: &str = "s";
 
-/// Longer than anything that a test waits for.
+/// Longer than any wait of a test.
 const LONG: Duration = Duration::from_hours(1);
 
-/// A stream and a lease table, shared by instances.
+/// A stream and a lease table that several instances share.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Harness {
     pub(crate) kinesis: Arc<Kinesis>,
     rows: Arc<dyn LeaseStore>,
     start: Instant,
 }
 
-impl Ground {
+impl Harness {
     pub(crate) fn new(shards: &[&str]) -> Self {
         Self::on(shards, MemoryLeaseStore::new())
     }
 
-    /// As [`new`](Self::new), with a lease table of this kind.
+    /// Like [`new`](Self::new), with this lease table.
     pub(crate) fn on(shards: &[&str], rows: impl LeaseStore) -> Self {
         Self { kinesis: Arc::new(Kinesis::new(shards)), rows: Arc::new(rows), start: Instant::now() }
     }
 
-    /// An instance that calls itself so.
+    /// An instance with this owner id.
     pub(crate) fn instance(&self, owner: &str) -> Instance {
-        let (wire, table) = (Arc::new(Wire::new(&self.kinesis)), Arc::new(Table::new(&self.rows)));
-        Instance { owner: owner.into(), wire, table }
+        let (service, table) =
+            (Arc::new(ScriptedService::new(&self.kinesis)), Arc::new(ScriptedTable::new(&self.rows)));
+        Instance { owner: owner.into(), service, table }
     }
 
     /// Time since the start, in milliseconds.
@@ -61,7 +62,7 @@ impl Ground {
         self.start.elapsed().as_millis()
     }
 
-    /// Waits until so many milliseconds have passed since the start.
+    /// Waits until this many milliseconds after the start.
     pub(crate) async fn until(&self, millis: u64) {
         sleep_until(self.start + Duration::from_millis(millis)).await;
     }
@@ -72,23 +73,23 @@ impl Ground {
         rows.into_iter().find(|row| row.key.shard.as_str() == shard)
     }
 
-    /// How many rows there are.
+    /// The number of lease rows.
     pub(crate) async fn rows(&self) -> usize {
         self.rows.leases(CONSUMER, STREAM).await.unwrap().len()
     }
 
-    /// The checkpoint in the row of a shard, as text; empty if there is none.
+    /// The checkpoint of a shard as text; empty without one.
     pub(crate) async fn checkpoint(&self, shard: &str) -> String {
         let row = self.row(shard).await;
         row.and_then(|row| row.checkpoint).map(|checkpoint| checkpoint.to_string()).unwrap_or_default()
     }
 
-    /// The owner of a shard; empty if there is none.
+    /// The owner of a shard; empty without one.
     pub(crate) async fn owner(&self, shard: &str) -> String {
         self.row(shard).await.and_then(|row| row.owner).map(|owner| owner.to_string()).unwrap_or_default()
     }
 
-    /// How many leases each instance holds, of those that hold any.
+    /// How many leases each owner holds.
     pub(crate) async fn shares(&self) -> BTreeMap<String, usize> {
         let mut shares = BTreeMap::new();
         for row in self.rows.leases(CONSUMER, STREAM).await.unwrap() {
@@ -104,12 +105,12 @@ impl Ground {
         self.rows.leases(CONSUMER, STREAM).await.unwrap().iter().map(|row| row.epoch).sum()
     }
 
-    /// Writes to the table by hand.
+    /// Direct access to the table.
     pub(crate) fn table(&self) -> &dyn LeaseStore {
         &*self.rows
     }
 
-    /// Takes a lease as somebody else, whoever holds it.
+    /// Takes a lease as another owner, also while somebody holds it.
     pub(crate) async fn steal(&self, shard: &str, owner: &str) {
         let key = LeaseKey { consumer: CONSUMER.into(), stream: STREAM.into(), shard: shard.into() };
         let seen = self.row(shard).await.map(|row| row.seen());
@@ -129,8 +130,8 @@ impl Ground {
 #[derive(Debug)]
 pub(crate) struct Instance {
     owner: Arc<str>,
-    pub(crate) wire: Arc<Wire>,
-    pub(crate) table: Arc<Table>,
+    pub(crate) service: Arc<ScriptedService>,
+    pub(crate) table: Arc<ScriptedTable>,
 }
 
 impl Instance {
@@ -144,29 +145,29 @@ impl Instance {
         SubscriptionContext::new(
             identity,
             settings,
-            Arc::clone(&self.wire) as Arc<dyn Service>,
+            Arc::clone(&self.service) as Arc<dyn Service>,
             Arc::clone(&self.table) as Arc<_>,
         )
     }
 
-    /// The process dies: nothing that it still does reaches the lease table.
+    /// Kills the process: its later calls do not reach the lease table.
     pub(crate) fn die(&self, subscription: Subscription) {
         self.table.script.plan_first(Rule::everything(), Fault::Hang);
         drop(subscription);
     }
 }
 
-/// The stream of the ground, from the tip.
+/// The harness's stream, from the tip.
 pub(crate) fn latest() -> KinesisStream {
     KinesisStream::new(STREAM)
 }
 
-/// The stream of the ground, from its oldest record if the consumer is new.
+/// The harness's stream, from its oldest record for a new consumer.
 pub(crate) fn horizon() -> KinesisStream {
     latest().initial_position(KinesisPosition::horizon())
 }
 
-/// The next item, which is a record.
+/// The next item, which must be a record.
 pub(crate) async fn next(subscription: &mut Subscription) -> Delivery {
     match item(subscription).await {
         Some(Ok(delivery)) => delivery,
@@ -174,7 +175,7 @@ pub(crate) async fn next(subscription: &mut Subscription) -> Delivery {
     }
 }
 
-/// The next item, which is an error.
+/// The next item, which must be an error.
 pub(crate) async fn error(subscription: &mut Subscription) -> KinesisError {
     match item(subscription).await {
         Some(Err(error)) => error,
@@ -196,12 +197,12 @@ pub(crate) async fn take(subscription: &mut Subscription, count: usize) -> Vec<D
     taken
 }
 
-/// All records that come within this time; no errors do.
+/// All records that arrive within this time. Fails on an error.
 pub(crate) async fn within(subscription: &mut Subscription, time: Duration) -> Vec<Delivery> {
     let until = Instant::now() + time;
     let mut taken = Vec::new();
     while let Ok(item) = tokio::time::timeout_at(until, subscription.next()).await {
-        taken.push(item.expect("the stream goes on").unwrap());
+        taken.push(item.expect("the stream continues").unwrap());
     }
     taken
 }
@@ -216,7 +217,7 @@ pub(crate) fn name(delivery: &Delivery) -> &str {
     delivery.sequence_number().as_str()
 }
 
-/// So many names in order, as in `a3`, `a4`.
+/// Names in order, as in `a3`, `a4`.
 pub(crate) fn range(shard: &str, range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|index| format!("{shard}{index}")).collect()
 }
@@ -229,20 +230,20 @@ pub(crate) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Keeps the warnings and errors that are logged while it lives, as text.
-pub(crate) struct Logged {
+/// Captures the warnings and errors that are logged while it lives, as text.
+pub(crate) struct CapturedLogs {
     lines: Arc<std::sync::Mutex<Vec<u8>>>,
     _guard: tracing::subscriber::DefaultGuard,
 }
 
-/// As long as there is one subscriber alone, a place in the code that is first reached by a thread without it never logs
-/// again, to anybody. This is the other one.
+/// A second `tracing` subscriber. With only one, a call site that a thread without a subscriber reaches first stays
+/// disabled for all threads.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| {
     let nowhere = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::sink);
     Dispatch::new(nowhere.finish())
 });
 
-impl Logged {
+impl CapturedLogs {
     pub(crate) fn new() -> Self {
         LazyLock::force(&SECOND);
         let lines: Arc<std::sync::Mutex<Vec<u8>>> = Arc::default();
@@ -255,7 +256,7 @@ impl Logged {
         Self { lines, _guard: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// The lines that hold this text.
+    /// The lines that contain this text.
     pub(crate) fn with(&self, text: &str) -> Vec<String> {
         let all = String::from_utf8(lock(&self.lines).clone()).unwrap();
         all.lines().filter(|line| line.contains(text)).map(ToOwned::to_owned).collect()

@@ -1,4 +1,4 @@
-//! A model of one Kinesis stream: shards and their records, and what the service answers about them.
+//! A model of one Kinesis stream: its shards, their records, and the service's responses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ pub(crate) const EPOCH: i64 = 1_700_000_000_000;
 
 type Answer<T> = Result<T, FailureKind>;
 
-/// The stream. All instances of a test share it.
+/// The stream, which all instances of a test share.
 #[derive(Debug)]
 pub(crate) struct Kinesis {
     clock: Clock,
@@ -35,7 +35,7 @@ pub(crate) struct Kinesis {
 struct State {
     exists: bool,
     created: i64,
-    /// How many streams of this name there were before.
+    /// How many earlier streams had this name.
     older: usize,
     retention: Option<Duration>,
     on_trimmed: OnTrimmed,
@@ -46,10 +46,10 @@ struct State {
     ends_empty: bool,
     /// Shards that listings do not show.
     hidden: BTreeSet<ShardId>,
-    /// Shards on one page of a listing.
+    /// How many shards a page of a listing holds.
     page: usize,
     shards: BTreeMap<ShardId, Shard>,
-    /// What was put into other streams.
+    /// The records that were put into other streams.
     written: Vec<Written>,
 }
 
@@ -66,17 +66,17 @@ struct Shard {
     parents: Vec<ShardId>,
     closed: bool,
     records: Vec<RawRecord>,
-    /// So many of the records are no longer kept.
+    /// How many of the oldest records are no longer kept.
     trimmed: usize,
 }
 
-/// What the service makes of a sequence number that is no longer kept: all three were seen.
+/// How the service treats a sequence number that it no longer keeps. All three behaviours occur on the real service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnTrimmed {
     Reject,
     /// Reads begin at the oldest record that is kept.
     Land,
-    /// Reads find nothing, ever, at the very end of the retention.
+    /// Reads succeed at the far end of the retention and never find a record.
     Stick,
 }
 
@@ -85,7 +85,7 @@ impl Kinesis {
         Self::under(Clock::of_the_runtime(), shards)
     }
 
-    /// As [`new`](Self::new), with a time of its own.
+    /// Like [`new`](Self::new), with a separate clock.
     pub(crate) fn under(clock: Clock, shards: &[&str]) -> Self {
         let shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
         let state = State {
@@ -105,20 +105,20 @@ impl Kinesis {
         Self { clock, state: Mutex::new(state) }
     }
 
-    /// Puts records that are named after their shard and place, as in `a0`, `a1`: the name is the payload and the
-    /// sequence number. In a stream that was created again they have a mark before the place: `a'0`.
+    /// Puts records named after their shard and index, as in `a0`, `a1`. The name is the payload and the sequence
+    /// number. In a recreated stream an apostrophe precedes the index: `a'0`.
     pub(crate) fn put(&self, shard: &str, count: usize) {
         (0..count).for_each(|_| self.put_as(shard, Some("k"), |name| Bytes::from(name.to_owned())));
     }
 
-    /// Puts one record for each of these keys, one letter each, named as [`put`](Self::put) does; a dot is no key.
+    /// Puts one record for each of these one-letter keys, named as [`put`](Self::put) does. A dot stands for no key.
     pub(crate) fn put_keys(&self, shard: &str, keys: &str) {
         for key in keys.split_terminator("").skip(1) {
             self.put_as(shard, Some(key).filter(|key| *key != "."), |name| Bytes::from(name.to_owned()));
         }
     }
 
-    /// Puts one record of so many bytes, its partition key included.
+    /// Puts one record of this size in bytes, partition key included.
     pub(crate) fn put_bytes(&self, shard: &str, bytes: usize) {
         self.put_as(shard, Some("k"), |_| Bytes::from(vec![b'.'; bytes - 1]));
     }
@@ -128,17 +128,17 @@ impl Kinesis {
         self.put_as(shard, Some("k"), |_| data.into());
     }
 
-    /// What was put into other streams, in order.
+    /// The records that were put into other streams, in order.
     pub(crate) fn written(&self) -> Vec<Written> {
         lock(&self.state).written.clone()
     }
 
     fn put_as(&self, shard: &str, key: Option<&str>, data: impl FnOnce(&str) -> Bytes) {
         let arrived_at = Some(self.millis());
-        let marks = "'".repeat(lock(&self.state).older);
+        let apostrophes = "'".repeat(lock(&self.state).older);
         self.change(shard, |shard, id| {
             assert!(!shard.closed, "{id} is closed");
-            let name = format!("{id}{marks}{}", shard.records.len());
+            let name = format!("{id}{apostrophes}{}", shard.records.len());
             shard.records.push(RawRecord {
                 data: data(&name),
                 partition_key: key.map(ToOwned::to_owned),
@@ -162,7 +162,7 @@ impl Kinesis {
         self.add(child, &parents);
     }
 
-    /// Closes a shard that gets no children.
+    /// Closes a shard without children.
     pub(crate) fn close(&self, shard: &str) {
         self.change(shard, |shard, _| shard.closed = true);
     }
@@ -172,53 +172,53 @@ impl Kinesis {
         lock(&self.state).shards.insert(shard.into(), Shard { parents, ..Shard::default() });
     }
 
-    /// A shard is past its retention.
+    /// Removes a shard, as at the end of its retention.
     pub(crate) fn forget(&self, shard: &str) {
         lock(&self.state).shards.remove(&shard.into());
     }
 
-    /// So many more of the oldest records of a shard are past their retention.
+    /// Removes this many more of a shard's oldest records, as at the end of their retention.
     pub(crate) fn trim(&self, shard: &str, count: usize) {
         self.change(shard, |shard, _| shard.trimmed = shard.records.len().min(shard.trimmed + count));
     }
 
-    /// How long the stream keeps its records, as it says; nothing is trimmed by itself.
+    /// Sets the retention that the stream reports. The model trims only on request.
     pub(crate) fn keeps(&self, retention: Duration, on_trimmed: OnTrimmed) {
         let mut state = lock(&self.state);
         (state.retention, state.on_trimmed) = (Some(retention), on_trimmed);
     }
 
-    /// Listings do not show a shard.
+    /// Hides a shard from listings.
     pub(crate) fn hide(&self, shard: &str) {
         lock(&self.state).hidden.insert(shard.into());
     }
 
-    /// Listings show a shard again.
+    /// Shows a shard in listings again.
     pub(crate) fn show(&self, shard: &str) {
         lock(&self.state).hidden.remove(&shard.into());
     }
 
-    /// Listings show all shards.
+    /// Shows all shards in listings.
     pub(crate) fn show_all(&self) {
         lock(&self.state).hidden.clear();
     }
 
-    /// Listings come in pages of so many shards.
+    /// Splits listings into pages of this many shards.
     pub(crate) fn list_by(&self, page: usize) {
         lock(&self.state).page = page;
     }
 
-    /// The last page of a shard holds no records: the end shows with the read after the last record.
+    /// Makes the last page of a shard empty: the end shows with the read after the last record.
     pub(crate) fn end_with_an_empty_page(&self) {
         lock(&self.state).ends_empty = true;
     }
 
-    /// The last page of a shard names its children.
+    /// Makes the last page of a shard name its children.
     pub(crate) fn name_children(&self) {
         lock(&self.state).names_children = true;
     }
 
-    /// The stream is deleted, and another of its name is created.
+    /// Deletes the stream and creates another one under its name.
     pub(crate) fn recreate(&self, shards: &[&str]) {
         let mut state = lock(&self.state);
         state.exists = true;
@@ -227,13 +227,13 @@ impl Kinesis {
         state.shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
     }
 
-    /// The stream is gone.
+    /// Deletes the stream.
     pub(crate) fn delete(&self) {
         lock(&self.state).exists = false;
     }
 
-    pub(crate) fn iterators_live(&self, lifecycle: Duration) {
-        lock(&self.state).iterators_live = lifecycle;
+    pub(crate) fn iterators_live(&self, lifetime: Duration) {
+        lock(&self.state).iterators_live = lifetime;
     }
 
     /// The service's time in Unix milliseconds.
@@ -241,7 +241,7 @@ impl Kinesis {
         EPOCH + i64::try_from(self.clock.millis()).unwrap()
     }
 
-    /// As the `Date` of an answer tells it: in whole seconds.
+    /// The `Date` header of a response, in whole seconds.
     fn date(&self) -> ServiceTime {
         ServiceTime(self.millis() / 1_000 * 1_000)
     }
@@ -266,7 +266,7 @@ impl Kinesis {
         })
     }
 
-    /// A token names the shard before the page.
+    /// A listing token names the last shard of the page before.
     pub(super) fn list(&self, from: Listing<'_>) -> Answer<ListedPage> {
         self.existing(|state| {
             let after = match from {
@@ -309,12 +309,12 @@ impl Kinesis {
     }
 
     pub(super) fn read(&self, iterator: &str, limit: u32) -> Answer<Fetched> {
-        let (place, made) = parse(iterator);
+        let (place, made_at) = parse(iterator);
         self.existing(|state| {
             if place.older != state.older {
                 return Err(FailureKind::Rejected);
             }
-            if self.millis() - made > i64::try_from(state.iterators_live.as_millis()).unwrap() {
+            if self.millis() - made_at > i64::try_from(state.iterators_live.as_millis()).unwrap() {
                 return Err(FailureKind::IteratorExpired);
             }
             let Shard { closed, records, trimmed, .. } = state.shards.get(&place.shard).ok_or(FailureKind::NotFound)?;
@@ -341,7 +341,7 @@ impl Kinesis {
         })
     }
 
-    /// PutRecord, into another stream.
+    /// `PutRecord` into another stream.
     pub(super) fn write(&self, stream: &str, key: &str, data: Bytes) -> Put {
         let written = &mut lock(&self.state).written;
         written.push(Written { stream: stream.to_owned(), key: key.to_owned(), data });
@@ -358,13 +358,13 @@ fn listed((id, shard): (&ShardId, &Shard)) -> ListedShard {
     ListedShard { id: id.clone(), parents: shard.parents.clone(), closed: shard.closed }
 }
 
-/// Where an iterator leads.
+/// The position of an iterator.
 #[derive(Clone, Debug)]
 struct Place {
     shard: ShardId,
-    /// The stream that it belongs to, as [`State::older`].
+    /// The stream that it belongs to, like [`State::older`].
     older: usize,
-    /// Of the next record; none where there never is one.
+    /// The index of the next record; `None` if there is never one.
     index: Option<usize>,
 }
 
@@ -373,7 +373,7 @@ pub(super) fn shard_of(iterator: &str) -> ShardId {
     parse(iterator).0.shard
 }
 
-/// The place of an iterator, and when it was made.
+/// The position of an iterator, and when it was call.
 fn parse(iterator: &str) -> (Place, i64) {
     let mut parts = iterator.split('/');
     let mut part = || parts.next().unwrap();

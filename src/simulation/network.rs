@@ -1,5 +1,5 @@
-//! The lease table at the end of a line: calls and answers take their time on the way, and some are lost. What is under
-//! way arrives, also when its caller is stopped, has given up, or is dead.
+//! The lease table behind a network: requests and responses take time, and some are lost. A message that is under way
+//! arrives even if its caller is stopped, has given up, or is dead.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use kinesis_stream_support::Rng;
 use super::{
     clock::Clock,
     script::{Fault, Script},
-    table::Ask,
+    scripted_table::TableOp,
 };
 use crate::{
     config::position::Checkpoint,
@@ -32,7 +32,7 @@ use crate::{
 
 type Arrival = Box<dyn FnOnce(&Network) + Send>;
 
-/// Everything that is under way.
+/// All messages that are under way.
 pub(crate) struct Network {
     clock: Clock,
     under_way: Mutex<UnderWay>,
@@ -41,7 +41,7 @@ pub(crate) struct Network {
 #[derive(Default)]
 struct UnderWay {
     sent: u64,
-    /// By when they are due, and of those that are due together the first one sent comes first.
+    /// The messages by arrival time. Messages with the same time arrive in the order in which they were sent.
     arrivals: BTreeMap<(u64, u64), Arrival>,
 }
 
@@ -60,7 +60,7 @@ impl Network {
         under_way.arrivals.insert(key, Box::new(arrival));
     }
 
-    /// What is due arrives.
+    /// Delivers the messages that are due.
     pub(crate) fn deliver(&self) {
         let now = self.clock.millis();
         loop {
@@ -79,24 +79,24 @@ impl fmt::Debug for Network {
     }
 }
 
-/// See the module.
+/// The lease table as one instance sees it through the network.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct NetworkedTable {
     network: Arc<Network>,
     rows: Arc<RecordedTable>,
-    pub(crate) script: Script<Ask, StoreError>,
+    pub(crate) script: Script<TableOp, StoreError>,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
 struct State {
     rng: Rng,
-    /// A call, and an answer, are under way for less than so many milliseconds.
+    /// The upper bound for the time that a request, and a response, takes, in milliseconds.
     lag: u64,
     ttl: Duration,
     /// The number of the last call on each row.
     calls: BTreeMap<ShardId, u64>,
-    /// Until when each lease is good, on the caller's own clock.
+    /// The deadline of each lease, on the caller's clock.
     deadlines: BTreeMap<(String, u64), Instant>,
 }
 
@@ -116,21 +116,21 @@ impl State {
         shard.is_none_or(|shard| self.calls[shard] == number)
     }
 
-    /// The answer to a call sent at this moment came back: the lease is good from then on.
+    /// Notes that a call sent at `sent` got its response: the lease is valid for a TTL from then on.
     fn came_back(&mut self, key: &LeaseKey, epoch: u64, sent: Instant) {
         self.deadlines.insert((key.shard.to_string(), epoch), sent + self.ttl);
     }
 }
 
-/// What becomes of a call that arrives.
+/// The result of a call that arrives.
 enum Outcome {
     Answered,
     Lost(StoreError),
     Failed(StoreError),
 }
 
-impl Line {
-    /// `lag`: a call, and an answer, are under way for less than so many milliseconds.
+impl NetworkedTable {
+    /// `lag`: the upper bound for the time that a request, and a response, takes, in milliseconds.
     pub(crate) fn new(
         network: &Arc<Network>,
         rows: &Arc<RecordedTable>,
@@ -146,24 +146,24 @@ impl Line {
         }
     }
 
-    /// Nothing goes wrong from here on, and calls take less than a tenth of a second.
+    /// Ends all faults. From here on, a call takes less than a tenth of a second.
     pub(crate) fn heal(&self) {
         self.script.heal();
         let mut state = lock(&self.state);
         state.lag = state.lag.min(50);
     }
 
-    /// How long past the deadline of its lease a record is that is handed out now; none if it is in time (E3).
+    /// How long after the deadline of its lease a record is delivered now; `None` if it is in time (E3).
     pub(crate) fn lateness(&self, shard: &str, epoch: u64) -> Option<Duration> {
         let deadline = lock(&self.state).deadlines.get(&(shard.to_owned(), epoch)).copied();
         let now = Instant::now();
         deadline.map_or(Some(Duration::MAX), |deadline| (now >= deadline).then(|| now - deadline))
     }
 
-    /// Makes a call. One that was given up does not arrive after a later one on the same row.
+    /// Makes a call. A call that its caller gave up does not arrive after a later one on the same row.
     fn call<T: Send + 'static>(
         &self,
-        op: Ask,
+        op: TableOp,
         shard: Option<&ShardId>,
         act: impl FnOnce(&RecordedTable) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<'static, T> {
@@ -180,10 +180,10 @@ impl Line {
             Some(Fault::Delay(time)) => (late(time), Outcome::Answered),
             Some(Fault::Hang | Fault::Panic) => return pending().boxed(),
         };
-        let (tell, told) = oneshot::channel();
+        let (response_tx, response_rx) = oneshot::channel();
         let (rows, state, shard) = (Arc::clone(&self.rows), Arc::clone(&self.state), shard.cloned());
         self.network.send(there, move |network| {
-            if tell.is_closed() && !lock(&state).is_last(shard.as_ref(), number) {
+            if response_tx.is_closed() && !lock(&state).is_last(shard.as_ref(), number) {
                 return;
             }
             let answer = match outcome {
@@ -191,15 +191,15 @@ impl Line {
                 Outcome::Lost(error) => act(&rows).and(Err(error)),
                 Outcome::Failed(error) => Err(error),
             };
-            network.send(back, move |_| drop(tell.send(answer)));
+            network.send(back, move |_| drop(response_tx.send(answer)));
         });
-        told.map(|told| told.unwrap_or_else(|_| Err(StoreError::new("no answer")))).boxed()
+        response_rx.map(|response| response.unwrap_or_else(|_| Err(StoreError::new("no answer")))).boxed()
     }
 
-    /// A write of a holder.
+    /// A conditional write by the holder of a lease.
     fn write<'a>(
         &'a self,
-        op: Ask,
+        op: TableOp,
         held: &'a Held,
         act: impl FnOnce(&RecordedTable) -> Result<Write, StoreError> + Send + 'static,
     ) -> StoreFuture<'a, Write> {
@@ -215,20 +215,20 @@ impl Line {
     }
 }
 
-/// The table itself answers at once.
+/// The result of the table, which responds at once.
 fn at_once<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
     answer.now_or_never().expect("the table answers at once")
 }
 
-impl LeaseStore for Line {
+impl LeaseStore for NetworkedTable {
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         let (consumer, stream) = (consumer.to_owned(), stream.to_owned());
-        self.call(Ask::Leases, None, move |rows| at_once(rows.leases(&consumer, &stream)))
+        self.call(TableOp::Leases, None, move |rows| at_once(rows.leases(&consumer, &stream)))
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
         let (sent, sending) = (Instant::now(), take.clone());
-        let call = self.call(Ask::Take, Some(&take.key.shard), move |rows| at_once(rows.take(&sending)));
+        let call = self.call(TableOp::Take, Some(&take.key.shard), move |rows| at_once(rows.take(&sending)));
         async move {
             let answer = call.await?;
             if let Write::Applied(lease) = &answer {
@@ -241,26 +241,26 @@ impl LeaseStore for Line {
 
     fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
         let sending = held.clone();
-        self.write(Ask::Renew, held, move |rows| at_once(rows.renew(&sending)))
+        self.write(TableOp::Renew, held, move |rows| at_once(rows.renew(&sending)))
     }
 
     fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
         let (sending, checkpoint) = (held.clone(), checkpoint.clone());
-        self.write(Ask::Checkpoint, held, move |rows| at_once(rows.checkpoint(&sending, &checkpoint)))
+        self.write(TableOp::Checkpoint, held, move |rows| at_once(rows.checkpoint(&sending, &checkpoint)))
     }
 
     fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
         let (sending, settled) = (held.clone(), self.rows.settled(held));
-        self.write(Ask::Release, held, move |rows| at_once(rows.release_with(&sending, settled)))
+        self.write(TableOp::Release, held, move |rows| at_once(rows.release_with(&sending, settled)))
     }
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         let (sending, by) = (key.clone(), by.to_owned());
-        self.call(Ask::Want, Some(&key.shard), move |rows| at_once(rows.ask(&sending, seen, &by)))
+        self.call(TableOp::Want, Some(&key.shard), move |rows| at_once(rows.ask(&sending, seen, &by)))
     }
 
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
         let sending = key.clone();
-        self.call(Ask::Delete, Some(&key.shard), move |rows| at_once(rows.delete(&sending, seen)))
+        self.call(TableOp::Delete, Some(&key.shard), move |rows| at_once(rows.delete(&sending, seen)))
     }
 }

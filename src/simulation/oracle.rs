@@ -1,140 +1,93 @@
-//! What is true of a stream and its consumers, kept by an all-seeing observer who notes every violation.
+//! An observer that sees everything, keeps the true state of a stream and its consumers, and notes every violation of
+//! the invariants:
 //!
-//! - Every record arrives, and those of one key arrive first in the order in which they were put.
-//! - A shard is read when its parents are read and settled, and from its checkpoint on without a gap.
-//! - A record comes again when it was given back, or under a new lease whose checkpoint did not cover it. Nothing else
-//!   comes twice.
-//! - A checkpoint never moves back and never passes a record that is not settled. A lease that is let go leaves everything
-//!   covered that was settled. What a commit calls stored is covered, once.
-//! - Epochs grow one by one, an old one writes nothing, and a lease is taken from another instance only after it stood
-//!   still for its time to live. From then on that one hands out nothing.
+//! - Every record is delivered. The first deliveries of a key's records follow the order in which they were put.
+//! - A shard is read once its parents are read and settled, and from its checkpoint on without a gap.
+//! - A record is delivered again only if it was given back, or under a new lease whose checkpoint does not cover it.
+//! - A checkpoint never moves back and never passes a record that is not settled. A released lease covers every record
+//!   that was settled. A record whose commit returned `Stored` is covered, under one epoch.
+//! - Epochs grow by one, and an old epoch writes nothing. An instance takes a lease from another one only after the
+//!   lease stood still for its time to live. From then on the old owner delivers nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex},
 };
-
-use futures::FutureExt;
 
 use kinesis_stream_support::Rng;
 
 use super::clock::Clock;
+
 use crate::{
     config::position::Checkpoint,
-    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
     types::{commit::Commit, id::ShardId},
-    util::mutex::lock,
 };
 
-/// A record by its shard and its place in it.
-pub(crate) type Which = (String, usize);
+mod counts;
+mod lease_writes;
+mod recorded_table;
 
-/// How far the clocks of instances may lie apart, in milliseconds.
+pub(crate) use self::{counts::Counts, recorded_table::RecordedTable};
+
+/// A record: its shard, and its index in the shard.
+pub(crate) type RecordRef = (String, usize);
+
+/// How far the clocks of instances may differ, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Doubt {
-    /// A lease may seem to have run out so much too early.
+pub(crate) struct ClockSkew {
+    /// A lease may seem to expire this much too early.
     pub(crate) early: u64,
-    /// Its holder may believe in it for so long after another one has taken it.
+    /// A holder may believe in its lease for this long after another instance has taken it.
     pub(crate) late: u64,
 }
 
-/// See the module.
+/// The true state of a stream and its consumers.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct Oracle {
     pub(crate) clock: Clock,
-    pub(crate) doubt: Doubt,
-    /// Milliseconds that a lease lives.
+    pub(crate) skew: ClockSkew,
+    /// How long a lease lives, in milliseconds.
     pub(crate) ttl: u64,
     /// Owner ids under which two instances run.
-    pub(crate) twins: BTreeSet<String>,
-    books: BTreeMap<String, Book>,
-    keys: Vec<Key>,
-    /// What was done with leases, in words.
-    deeds: Vec<String>,
+    pub(crate) duplicate_owners: BTreeSet<String>,
+    models: BTreeMap<String, ShardModel>,
+    keys: Vec<KeyModel>,
+    /// The changes of leases, in words.
+    log: Vec<String>,
     violations: Vec<String>,
-    /// Everything that happened, as one number.
-    story: DefaultHasher,
+    /// A hash of everything that happened.
+    fingerprint: DefaultHasher,
     pub(crate) counts: Counts,
-    /// Nobody gives anything back any more.
-    pub(crate) is_calm: bool,
+    /// No worker gives records back any more.
+    pub(crate) faults_are_over: bool,
 }
 
-/// How much happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) records: usize,
-    pub(crate) deliveries: usize,
-    /// Under a new lease.
-    pub(crate) repeats: usize,
-    /// After having been given back.
-    pub(crate) redeliveries: usize,
-    pub(crate) takes: usize,
-    /// Of leases of others that ran out.
-    pub(crate) takeovers: usize,
-    /// Of leases that others let go for the one that takes them.
-    pub(crate) hand_overs: usize,
-    /// Repeats under these.
-    pub(crate) handed_over_twice: usize,
-    pub(crate) asks: usize,
-    pub(crate) writes: usize,
-    pub(crate) shards: usize,
-    pub(crate) swept: usize,
-    /// Instances that ended because another one ran under their owner id, and how often that one had ended likewise before,
-    /// and had neither died nor left.
-    pub(crate) twins_ended: usize,
-    pub(crate) both_ended: usize,
-}
-
-impl std::ops::Add for Counts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            records: self.records + other.records,
-            deliveries: self.deliveries + other.deliveries,
-            repeats: self.repeats + other.repeats,
-            redeliveries: self.redeliveries + other.redeliveries,
-            takes: self.takes + other.takes,
-            takeovers: self.takeovers + other.takeovers,
-            hand_overs: self.hand_overs + other.hand_overs,
-            handed_over_twice: self.handed_over_twice + other.handed_over_twice,
-            asks: self.asks + other.asks,
-            writes: self.writes + other.writes,
-            shards: self.shards + other.shards,
-            swept: self.swept + other.swept,
-            twins_ended: self.twins_ended + other.twins_ended,
-            both_ended: self.both_ended + other.both_ended,
-        }
-    }
-}
-
-/// One shard.
+/// The true state of one shard.
 #[derive(Debug, Default)]
-struct Book {
+struct ShardModel {
     parents: Vec<String>,
     closed: bool,
-    /// The key of each record and its place among those of its key.
+    /// The key of each record, and its index among the records of that key.
     records: Vec<(usize, usize)>,
     settled: BTreeSet<usize>,
-    /// So many from the front are settled.
+    /// How many records from the front are settled.
     run: usize,
     delivered: usize,
-    /// What the row holds, what that covers, and whether it is the end.
+    /// The checkpoint in the row, how many records it covers, and whether it is the end.
     place: Option<Checkpoint>,
     covered: usize,
     ended: bool,
     swept: bool,
     owner: Option<String>,
     wanted_by: Option<String>,
-    /// When its owner wrote last.
+    /// When its owner last wrote, in milliseconds.
     alive_at: u64,
-    epochs: BTreeMap<u64, Epoch>,
-    /// Under which epoch a commit was told that a record is covered.
+    epochs: BTreeMap<u64, Term>,
+    /// The epoch under which each record's commit returned `Stored`.
     commits: BTreeMap<usize, u64>,
 }
 
-impl Book {
+impl ShardModel {
     fn newest(&self) -> u64 {
         self.epochs.last_key_value().map_or(0, |(newest, _)| *newest)
     }
@@ -142,88 +95,88 @@ impl Book {
 
 /// One holding of a lease.
 #[derive(Debug)]
-struct Epoch {
+struct Term {
     owner: String,
     taken_at: u64,
-    /// It was asked for and let go.
+    /// The owner asked for the lease, and the former owner released it.
     handed_over: bool,
     /// The next record to be delivered.
     next: usize,
-    /// How often each record that is not settled was delivered, and whether it was given back.
+    /// The deliveries that are not settled: how often each record was delivered, and whether it was given back.
     open: BTreeMap<usize, (u32, bool)>,
-    /// The end was stored before.
+    /// The end was stored before this epoch.
     ended: bool,
 }
 
 #[derive(Debug)]
-struct Key {
+struct KeyModel {
     shard: String,
     written: usize,
     delivered: usize,
 }
 
-impl Epoch {
-    /// The first record that is not settled under it.
+impl Term {
+    /// The first record that is not settled under this epoch.
     fn settled_upto(&self) -> usize {
         self.open.keys().next().copied().unwrap_or(self.next)
     }
 }
 
-impl World {
-    /// A stream of so many keys, which fall into these shards one after the other.
+impl Oracle {
+    /// A stream with this many keys, spread over these shards.
     pub(crate) fn new(clock: Clock, shards: &[&str], keys: usize) -> Self {
-        let key = |n: usize| Key { shard: shards[n % shards.len()].to_owned(), written: 0, delivered: 0 };
+        let key = |n: usize| KeyModel { shard: shards[n % shards.len()].to_owned(), written: 0, delivered: 0 };
         Self {
-            books: shards.iter().map(|shard| ((*shard).to_owned(), Book::default())).collect(),
+            models: shards.iter().map(|shard| ((*shard).to_owned(), ShardModel::default())).collect(),
             keys: (0..keys).map(key).collect(),
             counts: Counts { shards: shards.len(), ..Counts::default() },
             clock,
-            doubt: Doubt::default(),
+            skew: ClockSkew::default(),
             ttl: 10_000,
-            twins: BTreeSet::new(),
-            deeds: Vec::new(),
+            duplicate_owners: BTreeSet::new(),
+            log: Vec::new(),
             violations: Vec::new(),
-            story: DefaultHasher::new(),
-            is_calm: false,
+            fingerprint: DefaultHasher::new(),
+            faults_are_over: false,
         }
     }
 
-    /// A record of some key is put. The shard into which it goes.
+    /// Puts a record with a random key. Returns its shard.
     pub(crate) fn put(&mut self, rng: &mut Rng) -> String {
         let key = rng.index(self.keys.len());
-        let Key { shard, written, .. } = &mut self.keys[key];
-        self.books.get_mut(shard).unwrap().records.push((key, *written));
+        let KeyModel { shard, written, .. } = &mut self.keys[key];
+        self.models.get_mut(shard).unwrap().records.push((key, *written));
         *written += 1;
         self.counts.records += 1;
         shard.clone()
     }
 
-    /// Whether somebody ever read this shard.
+    /// Whether an instance ever read this shard.
     pub(crate) fn is_known(&self, shard: &str) -> bool {
-        !self.books[shard].epochs.is_empty()
+        !self.models[shard].epochs.is_empty()
     }
 
     pub(crate) fn open_shards(&self) -> Vec<String> {
-        self.books.iter().filter(|(_, book)| !book.closed).map(|(shard, _)| shard.clone()).collect()
+        self.models.iter().filter(|(_, model)| !model.closed).map(|(shard, _)| shard.clone()).collect()
     }
 
-    /// Whether every row holds a place.
+    /// Whether every row holds a checkpoint.
     pub(crate) fn is_placed(&self) -> bool {
-        self.books.values().all(|book| book.place.is_some())
+        self.models.values().all(|model| model.place.is_some())
     }
 
-    /// A name for a shard that is to be.
+    /// A name for a new shard.
     pub(crate) fn new_shard(&self, offset: usize) -> String {
-        format!("s{}.", self.books.len() + offset)
+        format!("s{}.", self.models.len() + offset)
     }
 
-    /// These shards are closed, and their keys fall into those.
+    /// Closes the parents and moves their keys to the children.
     pub(crate) fn reshard(&mut self, parents: &[String], children: &[String]) {
         for parent in parents {
-            self.books.get_mut(parent).unwrap().closed = true;
+            self.models.get_mut(parent).unwrap().closed = true;
         }
         for child in children {
-            self.books.insert(child.clone(), Book { parents: parents.to_vec(), ..Book::default() });
+            self.models.insert(child.clone(), ShardModel { parents: parents.to_vec(), ..ShardModel::default() });
         }
         for (n, key) in self.keys.iter_mut().enumerate().filter(|(_, key)| parents.contains(&key.shard)) {
             key.shard = children[n / 2 % children.len()].clone();
@@ -231,50 +184,50 @@ impl World {
         self.counts.shards += children.len();
     }
 
-    /// Closed shards whose end is stored, and whose parents are gone already if they can be.
+    /// The shards whose end is stored.
     pub(crate) fn finished(&self) -> Vec<String> {
-        self.books.iter().filter(|(_, book)| book.ended).map(|(shard, _)| shard.clone()).collect()
+        self.models.iter().filter(|(_, model)| model.ended).map(|(shard, _)| shard.clone()).collect()
     }
 
-    /// What the row of a shard covers: so many records may be trimmed.
+    /// How many records the row of a shard covers, and so how many may be trimmed.
     pub(crate) fn covered(&self, shard: &str) -> usize {
-        self.books[shard].covered
+        self.models[shard].covered
     }
 
-    /// A record is delivered.
-    pub(crate) fn delivered(&mut self, (shard, index): &Which, epoch: u64, attempt: u32) {
+    /// Notes the delivery of a record.
+    pub(crate) fn delivered(&mut self, (shard, index): &RecordRef, epoch: u64, attempt: u32) {
         let at = self.clock.millis();
-        (at, shard, index, epoch, attempt).hash(&mut self.story);
+        (at, shard, index, epoch, attempt).hash(&mut self.fingerprint);
         let what = format!("{shard}{index}, epoch {epoch}, attempt {attempt}, at {at} ms");
         self.counts.deliveries += 1;
-        for parent in &self.books[shard].parents {
-            let parent_book = &self.books[parent];
-            if parent_book.settled.len() < parent_book.records.len() {
+        for parent in &self.models[shard].parents {
+            let parent_model = &self.models[parent];
+            if parent_model.settled.len() < parent_model.records.len() {
                 self.violations.push(format!("{what}: parent {parent} is not settled"));
             }
         }
-        let book = self.books.get_mut(shard).unwrap();
-        let first_time = *index == book.delivered;
-        if *index > book.delivered {
-            self.violations.push(format!("{what}: after {} records of the shard", book.delivered));
+        let model = self.models.get_mut(shard).unwrap();
+        let first_time = *index == model.delivered;
+        if *index > model.delivered {
+            self.violations.push(format!("{what}: after {} records of the shard", model.delivered));
         }
         if first_time {
-            book.delivered += 1;
-            let (key, place) = book.records[*index];
+            model.delivered += 1;
+            let (key, place) = model.records[*index];
             if self.keys[key].delivered != place {
                 let delivered = self.keys[key].delivered;
                 self.violations.push(format!("{what}: it is number {place} of key {key}, after {delivered}"));
             }
             self.keys[key].delivered += 1;
         }
-        let mut later = book.epochs.range(epoch..).map(|(_, later)| later);
+        let mut later = model.epochs.range(epoch..).map(|(_, later)| later);
         let owner = later.next().map(|current| &current.owner);
         if let Some(other) = later.next()
-            && (Some(&other.owner) != owner && at > other.taken_at.saturating_add(self.doubt.late))
+            && (Some(&other.owner) != owner && at > other.taken_at.saturating_add(self.skew.late))
         {
             self.violations.push(format!("{what}: {} has it since {} ms", other.owner, other.taken_at));
         }
-        let Some(current) = book.epochs.get_mut(&epoch) else {
+        let Some(current) = model.epochs.get_mut(&epoch) else {
             return self.violations.push(format!("{what}: no such lease"));
         };
         if attempt == 1 {
@@ -293,188 +246,75 @@ impl World {
         current.open.insert(*index, (attempt, false));
     }
 
-    /// A record is about to be given back.
-    pub(crate) fn given_back(&mut self, (shard, index): &Which, epoch: u64) {
-        let epoch = self.books.get_mut(shard).unwrap().epochs.get_mut(&epoch).unwrap();
+    /// Notes that a record is about to be given back.
+    pub(crate) fn given_back(&mut self, (shard, index): &RecordRef, epoch: u64) {
+        let epoch = self.models.get_mut(shard).unwrap().epochs.get_mut(&epoch).unwrap();
         epoch.open.get_mut(index).unwrap().1 = true;
     }
 
-    /// A record is about to be settled.
-    pub(crate) fn settled(&mut self, (shard, index): &Which, epoch: u64) {
-        let book = self.books.get_mut(shard).unwrap();
-        book.settled.insert(*index);
-        while book.settled.contains(&book.run) {
-            book.run += 1;
+    /// Notes that a record is about to be settled.
+    pub(crate) fn settled(&mut self, (shard, index): &RecordRef, epoch: u64) {
+        let model = self.models.get_mut(shard).unwrap();
+        model.settled.insert(*index);
+        while model.settled.contains(&model.run) {
+            model.run += 1;
         }
-        book.epochs.get_mut(&epoch).unwrap().open.remove(index);
+        model.epochs.get_mut(&epoch).unwrap().open.remove(index);
     }
 
-    /// A commit was answered.
-    pub(crate) fn committed(&mut self, (shard, index): &Which, epoch: u64, commit: Commit) {
-        (shard, index, epoch, commit).hash(&mut self.story);
+    /// Notes the result of a commit.
+    pub(crate) fn committed(&mut self, (shard, index): &RecordRef, epoch: u64, commit: Commit) {
+        (shard, index, epoch, commit).hash(&mut self.fingerprint);
         if commit != Commit::Stored {
             return;
         }
-        let book = self.books.get_mut(shard).unwrap();
-        if book.covered <= *index {
-            self.violations.push(format!("{shard}{index}, epoch {epoch}: stored, but {} are covered", book.covered));
+        let model = self.models.get_mut(shard).unwrap();
+        if model.covered <= *index {
+            self.violations.push(format!("{shard}{index}, epoch {epoch}: stored, but {} are covered", model.covered));
         }
-        if let Some(other) = book.commits.insert(*index, epoch).filter(|other| *other != epoch) {
+        if let Some(other) = model.commits.insert(*index, epoch).filter(|other| *other != epoch) {
             self.violations.push(format!("{shard}{index}: stored under epochs {other} and {epoch}"));
         }
     }
 
-    fn taken(&mut self, lease: &Lease) {
-        let (shard, now) = (lease.key.shard.as_str(), self.clock.millis());
-        let owner = lease.owner.as_deref().unwrap_or_default();
-        let what = format!("{shard} is taken by {owner}, epoch {}, at {now} ms", lease.epoch);
-        self.deeds.push(what.clone());
-        self.counts.takes += 1;
-        let book = self.books.get_mut(shard).unwrap();
-        if book.swept {
-            self.violations.push(format!("{what}, although its row was removed"));
-        }
-        if lease.epoch != book.newest() + 1 {
-            self.violations.push(format!("{what}, after epoch {}", book.newest()));
-        }
-        let handed_over = book.owner.is_none() && book.wanted_by.as_deref() == Some(owner);
-        let runs_out = book.owner.as_ref().is_some_and(|former| former != owner);
-        if runs_out && now + self.doubt.early < book.alive_at + self.ttl {
-            self.violations.push(format!("{what}, although its owner wrote at {} ms", book.alive_at));
-        }
-        self.counts.takeovers += usize::from(runs_out);
-        self.counts.hand_overs += usize::from(handed_over);
-        (book.owner, book.wanted_by, book.alive_at) = (Some(owner.to_owned()), None, now);
-        let epoch = Epoch {
-            owner: owner.to_owned(),
-            taken_at: now,
-            handed_over,
-            next: book.covered,
-            open: BTreeMap::new(),
-            ended: lease.is_ended(),
-        };
-        book.epochs.insert(lease.epoch, epoch);
+    pub(crate) fn is_duplicate(&self, owner: &str) -> bool {
+        self.duplicate_owners.contains(owner)
     }
 
-    /// A holder wrote: its book, if it still is the holder.
-    fn holds(&mut self, held: &Held) -> &mut Book {
-        let (shard, now) = (held.key.shard.as_str(), self.clock.millis());
-        let book = self.books.get_mut(shard).unwrap();
-        book.alive_at = now;
-        if held.epoch != book.newest() || book.owner.as_deref() != Some(&*held.owner) {
-            let what = format!("{shard}: {} writes, epoch {}, in epoch {}", held.owner, held.epoch, book.newest());
-            self.violations.push(what);
-        }
-        book
-    }
-
-    /// So many records of a shard are settled under this lease.
-    fn settled_upto(&self, held: &Held) -> usize {
-        let book = &self.books[held.key.shard.as_str()];
-        book.epochs.get(&held.epoch).map_or(0, Epoch::settled_upto)
-    }
-
-    /// A lease was let go by a call that was sent when so many records were settled.
-    fn released(&mut self, held: &Held, settled: usize) {
-        let (shard, now) = (held.key.shard.as_str(), self.clock.millis());
-        self.deeds.push(format!("{shard} is let go by {}, epoch {}, at {now} ms", held.owner, held.epoch));
-        let book = self.holds(held);
-        book.owner = None;
-        if book.covered < settled {
-            let what = format!("{held:?} is let go: {settled} are settled, {} covered", book.covered);
-            self.violations.push(what);
-        }
-    }
-
-    fn asked(&mut self, key: &LeaseKey, by: &str) {
-        self.deeds.push(format!("{} is asked for by {by} at {} ms", key.shard, self.clock.millis()));
-        self.counts.asks += 1;
-        self.books.get_mut(key.shard.as_str()).unwrap().wanted_by = Some(by.to_owned());
-    }
-
-    fn stored(&mut self, held: &Held, checkpoint: &Checkpoint) {
-        let shard = held.key.shard.as_str();
-        let what = format!("{shard}, epoch {}: {checkpoint}", held.epoch);
-        self.deeds.push(format!("{what}, by {}, at {} ms", held.owner, self.clock.millis()));
-        self.counts.writes += 1;
-        let book = self.holds(held);
-        let mut wrong = Vec::new();
-        let place = |number: &str| number[shard.len()..].parse::<usize>().unwrap();
-        let upto = match checkpoint {
-            Checkpoint::Since(_) => 0,
-            Checkpoint::At(number) => place(number.as_str()),
-            Checkpoint::After(number) => place(number.as_str()) + 1,
-            Checkpoint::ShardEnd => book.records.len(),
-        };
-        let settled_upto = book.epochs[&held.epoch].settled_upto().min(book.run);
-        if upto > settled_upto {
-            wrong.push(format!("{what} passes {settled_upto}, which is not settled"));
-        }
-        if upto < book.covered || book.ended && *checkpoint != Checkpoint::ShardEnd {
-            wrong.push(format!("{what} moves back from {}, ended: {}", book.covered, book.ended));
-        }
-        if *checkpoint == Checkpoint::ShardEnd {
-            if !book.closed {
-                wrong.push(format!("{what}: the shard is open"));
-            }
-            (book.ended, book.wanted_by) = (true, None);
-        }
-        (book.covered, book.place) = (upto, Some(checkpoint.clone()));
-        self.violations.append(&mut wrong);
-    }
-
-    fn removed(&mut self, key: &LeaseKey) {
-        let shard = key.shard.as_str();
-        self.deeds.push(format!("the row of {shard} is removed at {} ms", self.clock.millis()));
-        self.counts.swept += 1;
-        let children = self.books.values().filter(|book| book.parents.iter().any(|parent| parent == shard));
-        let unread = children.filter(|child| child.epochs.is_empty()).count();
-        let book = self.books.get_mut(shard).unwrap();
-        if !book.ended || unread > 0 {
-            self.violations.push(format!("the row of {shard} is removed, ended: {}, unread: {unread}", book.ended));
-        }
-        book.swept = true;
-        (book.owner, book.wanted_by) = (None, None);
-    }
-
-    pub(crate) fn is_twin(&self, owner: &str) -> bool {
-        self.twins.contains(owner)
-    }
-
-    /// How many shards each instance holds that are not at their end.
+    /// How many shards that are not at their end each instance holds.
     pub(crate) fn shares(&self) -> BTreeMap<&str, usize> {
         let mut shares = BTreeMap::new();
-        for owner in self.books.values().filter(|book| !book.ended).filter_map(|book| book.owner.as_deref()) {
+        for owner in self.models.values().filter(|model| !model.ended).filter_map(|model| model.owner.as_deref()) {
             *shares.entry(owner).or_default() += 1;
         }
         shares
     }
 
-    /// Rows in which somebody asks for a shard.
-    pub(crate) fn marks(&self) -> Vec<(&str, &str)> {
-        self.books.iter().filter_map(|(shard, book)| Some((shard.as_str(), book.wanted_by.as_deref()?))).collect()
+    /// The shards that an instance asks for, with that instance.
+    pub(crate) fn requests(&self) -> Vec<(&str, &str)> {
+        self.models.iter().filter_map(|(shard, model)| Some((shard.as_str(), model.wanted_by.as_deref()?))).collect()
     }
 
-    /// Rows that name an owner, and are not those of shards at their end: nobody has a use for these.
+    /// The shards that have an owner, without those at their end, which nobody needs.
     pub(crate) fn owned(&self) -> Vec<(&str, &str)> {
-        self.books
+        self.models
             .iter()
-            .filter(|(_, book)| !book.ended)
-            .filter_map(|(shard, book)| Some((shard.as_str(), book.owner.as_deref()?)))
+            .filter(|(_, model)| !model.ended)
+            .filter_map(|(shard, model)| Some((shard.as_str(), model.owner.as_deref()?)))
             .collect()
     }
 
-    /// Notes what was done.
-    pub(crate) fn deed(&mut self, what: &str) {
-        self.deeds.push(format!("{what} at {} ms", self.clock.millis()));
+    /// Adds an entry to the log.
+    pub(crate) fn note(&mut self, what: &str) {
+        self.log.push(format!("{what} at {} ms", self.clock.millis()));
     }
 
-    /// What was done last, in words.
-    pub(crate) fn last_deeds(&self, count: usize) -> &[String] {
-        &self.deeds[self.deeds.len().saturating_sub(count)..]
+    /// The last entries of the log.
+    pub(crate) fn last_log_entries(&self, count: usize) -> &[String] {
+        &self.log[self.log.len().saturating_sub(count)..]
     }
 
-    /// Notes what else is wrong.
+    /// Notes a violation that another part found.
     pub(crate) fn violation(&mut self, what: String) {
         self.violations.push(what);
     }
@@ -483,13 +323,13 @@ impl World {
         &self.violations
     }
 
-    /// What is left to be done: records to be settled, and rows to show it.
+    /// The work that is left: records to settle, and rows to update.
     pub(crate) fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        for (shard, book) in &self.books {
-            let (settled, records) = (book.settled.len(), book.records.len());
-            if settled < records || book.covered < records || book.closed && !book.ended {
-                let (covered, ended) = (book.covered, book.ended);
+        for (shard, model) in &self.models {
+            let (settled, records) = (model.settled.len(), model.records.len());
+            if settled < records || model.covered < records || model.closed && !model.ended {
+                let (covered, ended) = (model.covered, model.ended);
                 missing
                     .push(format!("{shard}: {records} records, {settled} settled, {covered} covered, ended: {ended}"));
             }
@@ -497,85 +337,15 @@ impl World {
         missing
     }
 
-    /// The whole run as one number.
-    pub(crate) fn story(&self) -> u64 {
-        let mut story = self.story.clone();
-        self.deeds.hash(&mut story);
-        story.finish()
+    /// A hash of the whole run.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut fingerprint = self.fingerprint.clone();
+        self.log.hash(&mut fingerprint);
+        fingerprint.finish()
     }
 }
 
-/// A lease table that shows the world every write that it applies.
-#[derive(Debug)]
-pub(crate) struct RecordedTable {
-    rows: MemoryLeaseStore,
-    world: Arc<Mutex<World>>,
-}
-
-impl RecordedTable {
-    pub(crate) fn new(world: &Arc<Mutex<World>>) -> Self {
-        Self { rows: MemoryLeaseStore::new(), world: Arc::clone(world) }
-    }
-
-    /// So many records of a shard are settled under this lease.
-    pub(crate) fn settled(&self, held: &Held) -> usize {
-        lock(&self.world).settled_upto(held)
-    }
-
-    /// Lets go of a lease by a call that was sent when so many records were settled.
-    pub(crate) fn release_with<'a>(&'a self, held: &'a Held, settled: usize) -> StoreFuture<'a, Write> {
-        self.show(self.rows.release(held), move |world, ()| world.released(held, settled))
-    }
-
-    fn show<'a, T: Send + 'a>(
-        &'a self,
-        write: StoreFuture<'a, Write<T>>,
-        show: impl FnOnce(&mut World, &T) + Send + 'a,
-    ) -> StoreFuture<'a, Write<T>> {
-        async move {
-            let answer = write.await;
-            if let Ok(Write::Applied(applied)) = &answer {
-                show(&mut lock(&self.world), applied);
-            }
-            answer
-        }
-        .boxed()
-    }
-}
-
-impl LeaseStore for RecordedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
-        self.rows.leases(consumer, stream)
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {
-        self.show(self.rows.take(take), World::taken)
-    }
-
-    fn renew<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
-        self.show(self.rows.renew(held), move |world, ()| {
-            world.holds(held);
-        })
-    }
-
-    fn checkpoint<'a>(&'a self, held: &'a Held, checkpoint: &'a Checkpoint) -> StoreFuture<'a, Write> {
-        self.show(self.rows.checkpoint(held, checkpoint), move |world, ()| world.stored(held, checkpoint))
-    }
-
-    fn release<'a>(&'a self, held: &'a Held) -> StoreFuture<'a, Write> {
-        self.release_with(held, self.settled(held))
-    }
-
-    fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
-        self.show(self.rows.ask(key, seen, by), move |world, ()| world.asked(key, by))
-    }
-
-    fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
-        self.show(self.rows.delete(key, seen), move |world, ()| world.removed(key))
-    }
-}
-
-/// The record with this number.
-pub(crate) fn which(shard: &ShardId, number: &str) -> Which {
+/// The record with this sequence number.
+pub(crate) fn record_ref(shard: &ShardId, number: &str) -> RecordRef {
     (shard.to_string(), number[shard.as_str().len()..].parse().unwrap())
 }

@@ -1,93 +1,97 @@
-//! When reads are sent.
+//! When reads are sent (R7, R9).
 
 use tokio::time::{Duration, sleep};
 
 use super::{
     script::{Fault, Rule},
-    wire::Op,
+    scripted_service::ServiceOp,
 };
 use crate::{
     delivery::Delivery,
     error::service::FailureKind,
-    simulation::harness::{Ground, horizon, latest, millis, name, next, seconds, take, within},
+    simulation::harness::{Harness, horizon, latest, millis, name, next, seconds, take, within},
 };
 
 fn every_second(times: u64) -> Vec<Duration> {
     (0..times).map(seconds).collect()
 }
 
-// R7, E4
+// R7
 #[tokio::test(start_paused = true)]
-async fn an_idle_shard_is_read_once_in_a_poll_interval_whether_or_not_the_stream_is_polled() {
-    let ground = Ground::new(&["a"]);
-    let me = ground.instance("me");
+async fn an_idle_shard_is_read_once_per_poll_interval_whether_or_not_the_stream_is_polled() {
+    let harness = Harness::new(&["a"]);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(latest()).await;
     sleep(millis(5_500)).await;
     assert!(within(&mut subscription, seconds(5)).await.is_empty());
-    assert_eq!(me.wire.script.times(Op::GetRecords, "a"), every_second(11));
+    assert_eq!(me.service.script.times(ServiceOp::GetRecords, "a"), every_second(11));
 }
 
 // R7
 #[tokio::test(start_paused = true)]
 async fn a_page_pauses_its_shard_for_its_bytes_at_2_mib_a_second() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put_bytes("a", 3 << 20);
-    let me = ground.instance("me");
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put_bytes("a", 3 << 20);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     next(&mut subscription).await.ack();
     sleep(seconds(3)).await;
-    assert_eq!(me.wire.script.times(Op::GetRecords, "a"), [0, 1_500, 2_500].map(millis));
+    assert_eq!(me.service.script.times(ServiceOp::GetRecords, "a"), [0, 1_500, 2_500].map(millis));
 }
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_records_come_one_by_one_is_read_evenly_and_no_more_often_than_at_every_interval_twice() {
+async fn a_trickling_shard_is_read_evenly_at_most_twice_per_poll_interval() {
     for (poll, expected) in [(1_000, [0, 500, 1_000, 1_500, 2_000, 2_500]), (200, [0, 200, 400, 600, 800, 1_000])] {
-        let ground = Ground::new(&["a"]);
-        ground.kinesis.put("a", 1);
-        let me = ground.instance("me");
+        let harness = Harness::new(&["a"]);
+        harness.kinesis.put("a", 1);
+        let me = harness.instance("me");
         let mut subscription = me.subscribe(horizon().poll_interval(millis(poll))).await;
         for _ in 0..60 {
-            ground.kinesis.put("a", 1);
+            harness.kinesis.put("a", 1);
             within(&mut subscription, millis(50)).await.into_iter().for_each(Delivery::ack);
         }
-        assert_eq!(me.wire.script.times(Op::GetRecords, "a")[..6], expected.map(millis));
+        assert_eq!(me.service.script.times(ServiceOp::GetRecords, "a")[..6], expected.map(millis));
     }
 }
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn what_a_shard_still_holds_is_read_at_once() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 4);
-    ground.kinesis.put("b", 1);
-    ground.kinesis.close("b");
-    ground.kinesis.end_with_an_empty_page();
-    let me = ground.instance("me");
+async fn a_lagging_shard_is_read_back_to_back() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 4);
+    harness.kinesis.put("b", 1);
+    harness.kinesis.close("b");
+    harness.kinesis.end_with_an_empty_page();
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon().read_limit(2)).await;
     take(&mut subscription, 5).await.into_iter().for_each(Delivery::ack);
     sleep(millis(900)).await;
-    assert_eq!(me.wire.script.times(Op::GetRecords, "a"), [0, 1, 2].map(millis), "a full page may not be all");
-    assert_eq!(me.wire.script.times(Op::GetRecords, "b"), [0, 1].map(millis), "a closed shard has an end");
+    assert_eq!(
+        me.service.script.times(ServiceOp::GetRecords, "a"),
+        [0, 1, 2].map(millis),
+        "a full page may not be all"
+    );
+    assert_eq!(me.service.script.times(ServiceOp::GetRecords, "b"), [0, 1].map(millis), "a closed shard has an end");
 }
 
-// E1
+// R7
 #[tokio::test(start_paused = true)]
 async fn a_shard_under_load_is_read_at_most_five_times_in_any_second() {
     for latency in [0, 30, 700] {
-        let ground = Ground::new(&["a"]);
-        ground.kinesis.put("a", 60);
-        let me = ground.instance("me");
+        let harness = Harness::new(&["a"]);
+        harness.kinesis.put("a", 60);
+        let me = harness.instance("me");
         for k in [2, 5, 11, 12] {
-            me.wire.fail(Rule::on(Op::GetRecords).after(k), FailureKind::Throttled);
+            me.service.fail(Rule::on(ServiceOp::GetRecords).after(k), FailureKind::Throttled);
         }
-        me.wire.script.plan(Rule::on(Op::GetRecords).always(), Fault::Delay(millis(latency)));
+        me.service.script.plan(Rule::on(ServiceOp::GetRecords).always(), Fault::Delay(millis(latency)));
         let poll = millis(10);
         let mut subscription = me.subscribe(horizon().read_limit(1).poll_interval(poll)).await;
         for delivery in take(&mut subscription, 60).await {
             delivery.ack();
         }
-        let reads = me.wire.script.times(Op::GetRecords, "a");
+        let reads = me.service.script.times(ServiceOp::GetRecords, "a");
         assert!(reads.len() >= 64, "{}", reads.len());
         for six in reads.windows(6) {
             assert!(six[5] >= six[0] + seconds(1), "{six:?}");
@@ -97,40 +101,40 @@ async fn a_shard_under_load_is_read_at_most_five_times_in_any_second() {
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn more_reads_a_second_are_a_setting() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 50);
-    let me = ground.instance("me");
+async fn reads_per_second_can_be_raised() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 50);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon().read_limit(1).reads_per_second(1_000)).await;
     take(&mut subscription, 50).await.into_iter().for_each(Delivery::ack);
-    assert!(ground.millis() < 100, "{}", ground.millis());
+    assert!(harness.millis() < 100, "{}", harness.millis());
 }
 
-// R9, E2
+// R9
 #[tokio::test(start_paused = true)]
-async fn a_throttled_read_is_repeated_with_the_same_iterator_a_poll_interval_later_and_reported_to_nobody() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    let me = ground.instance("me");
-    me.wire.fail(Rule::on(Op::GetRecords).times(3), FailureKind::Throttled);
+async fn a_throttled_read_is_retried_with_the_same_iterator_a_poll_interval_later_without_an_error() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).times(3), FailureKind::Throttled);
     let mut subscription = me.subscribe(horizon()).await;
     let record = next(&mut subscription).await;
-    assert_eq!((name(&record), ground.millis()), ("a0", 3_000));
-    let reads = me.wire.script.made(Op::GetRecords);
-    assert_eq!(reads.iter().map(|made| made.at).collect::<Vec<_>>(), every_second(4));
-    assert!(reads.iter().all(|made| made.what == reads[0].what), "{reads:?}");
+    assert_eq!((name(&record), harness.millis()), ("a0", 3_000));
+    let reads = me.service.script.calls(ServiceOp::GetRecords);
+    assert_eq!(reads.iter().map(|call| call.at).collect::<Vec<_>>(), every_second(4));
+    assert!(reads.iter().all(|call| call.what == reads[0].what), "{reads:?}");
 }
 
 // R7
 #[tokio::test(start_paused = true)]
-async fn shards_are_paced_each_by_itself() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put_bytes("a", 8 << 20);
-    ground.kinesis.put("b", 5);
-    let me = ground.instance("me");
+async fn each_shard_is_paced_separately() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put_bytes("a", 8 << 20);
+    harness.kinesis.put("b", 5);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon().read_limit(1)).await;
     take(&mut subscription, 6).await.into_iter().for_each(Delivery::ack);
     sleep(seconds(4)).await;
-    assert_eq!(me.wire.script.times(Op::GetRecords, "a"), [0, 4_000].map(millis));
-    assert_eq!(me.wire.script.times(Op::GetRecords, "b")[..5], [0, 1, 2, 3, 4].map(millis));
+    assert_eq!(me.service.script.times(ServiceOp::GetRecords, "a"), [0, 4_000].map(millis));
+    assert_eq!(me.service.script.times(ServiceOp::GetRecords, "b")[..5], [0, 1, 2, 3, 4].map(millis));
 }

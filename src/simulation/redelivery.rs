@@ -1,27 +1,27 @@
-//! Records that come again (A7).
+//! Redelivered records (A7).
 
 use tokio::time::sleep;
 
 use crate::{
     delivery::Delivery,
     error::KinesisError,
-    simulation::harness::{Ground, horizon, item, millis, name, names, next, seconds, take, within},
+    simulation::harness::{Harness, horizon, item, millis, name, names, next, seconds, take, within},
     types::commit::Commit,
 };
 
 // A7
 #[tokio::test(start_paused = true)]
 async fn the_pause_doubles_from_a_second_to_a_minute_and_attempts_are_counted() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let mut record = next(&mut subscription).await;
     for (attempt, pause) in (2..).zip([1, 2, 4, 8, 16, 32, 60, 60, 60]) {
-        let before = ground.millis();
+        let before = harness.millis();
         record.nack();
         record = next(&mut subscription).await;
         assert_eq!((name(&record), record.attempt(), record.epoch()), ("a0", attempt, 1));
-        assert_eq!(ground.millis() - before, pause * 1_000);
+        assert_eq!(harness.millis() - before, pause * 1_000);
     }
     assert_eq!(record.commit().await.unwrap(), Commit::Stored);
     assert_eq!(subscription.stats().shards[0].redeliveries, 9);
@@ -29,39 +29,39 @@ async fn the_pause_doubles_from_a_second_to_a_minute_and_attempts_are_counted() 
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn the_rest_of_the_shard_goes_on_meanwhile() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 5);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+async fn the_rest_of_the_shard_continues_during_the_pause() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 5);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     next(&mut subscription).await.nack();
     let rest = take(&mut subscription, 4).await;
-    assert_eq!((names(&rest), ground.millis() < 10), (vec!["a1", "a2", "a3", "a4"], true));
+    assert_eq!((names(&rest), harness.millis() < 10), (vec!["a1", "a2", "a3", "a4"], true));
     assert_eq!(name(&next(&mut subscription).await), "a0");
 }
 
 // A7, A3
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_never_passes_a_record_that_waits_to_come_again() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 4);
-    let me = ground.instance("me");
+async fn a_checkpoint_never_passes_a_pending_redelivery() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 4);
+    let me = harness.instance("me");
     let mut subscription = me.subscribe(horizon()).await;
     let mut records = take(&mut subscription, 4).await;
     records.remove(2).nack();
     records.into_iter().for_each(Delivery::ack);
     sleep(seconds(20)).await;
-    assert_eq!(ground.checkpoint("a").await, "after a1");
+    assert_eq!(harness.checkpoint("a").await, "after a1");
     next(&mut subscription).await.ack();
     sleep(seconds(2)).await;
-    assert_eq!(ground.checkpoint("a").await, "after a3");
+    assert_eq!(harness.checkpoint("a").await, "after a3");
 }
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn records_due_at_the_same_moment_come_in_the_order_in_which_they_were_given_back() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 5);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+async fn records_due_at_the_same_time_are_redelivered_in_the_order_of_their_return() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 5);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     take(&mut subscription, 5).await.into_iter().rev().for_each(Delivery::nack);
     let again = within(&mut subscription, seconds(30)).await;
     assert_eq!(names(&again), ["a4", "a3", "a2", "a1", "a0"]);
@@ -69,10 +69,10 @@ async fn records_due_at_the_same_moment_come_in_the_order_in_which_they_were_giv
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn a_redelivery_wakes_a_stream_that_is_already_waiting_from_another_task() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+async fn a_redelivery_wakes_a_stream_that_another_task_polls() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let record = next(&mut subscription).await;
     let waiting = tokio::spawn(async move {
         let again = next(&mut subscription).await;
@@ -81,20 +81,20 @@ async fn a_redelivery_wakes_a_stream_that_is_already_waiting_from_another_task()
     sleep(millis(2_500)).await;
     record.nack();
     assert_eq!(waiting.await.unwrap(), 2);
-    assert_eq!(ground.millis() / 10, 350);
+    assert_eq!(harness.millis() / 10, 350);
 }
 
 // A7
 #[tokio::test(start_paused = true)]
-async fn records_that_wait_are_dropped_unsettled_when_the_lease_is_lost() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 2);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+async fn a_lost_lease_drops_pending_redeliveries_unsettled() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let mut records = take(&mut subscription, 2).await;
     let held = records.pop().unwrap();
     sleep(millis(2_900)).await;
     records.pop().unwrap().nack();
-    ground.steal("a", "thief").await;
+    harness.steal("a", "thief").await;
     assert!(matches!(item(&mut subscription).await, Some(Err(KinesisError::LeaseLost { .. }))));
     drop(held);
     let again = take(&mut subscription, 2).await;

@@ -1,20 +1,20 @@
-//! What many shards ask of the service and of the lease store in a minute in which nothing changes, exactly (E1, L6, A4).
+//! The exact number of calls that many shards cause in a minute without changes (E1, L6, A4).
 
 use std::env;
 
 use futures::StreamExt;
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
-use super::{table::Ask, wire::Op};
+use super::{scripted_service::ServiceOp, scripted_table::TableOp};
 use crate::{
-    simulation::harness::{Ground, Instance, horizon, latest, millis, next, seconds},
+    simulation::harness::{Harness, Instance, horizon, latest, millis, next, seconds},
     subscription::{Subscription, descriptor::KinesisStream},
 };
 
-/// The shards on one page of a listing.
+/// How many shards one page of a listing holds.
 const LISTED_AT_ONCE: usize = 1_000;
 
-/// The calls of a minute, of all instances.
+/// The calls of all instances in a minute.
 #[derive(Debug, PartialEq, Eq)]
 struct Calls {
     listings: usize,
@@ -28,22 +28,23 @@ struct Calls {
 }
 
 impl Calls {
-    /// Those that each of the instances made since.
+    /// The calls that the instances have made since then.
     fn since(instances: &[Instance], since: Duration) -> Self {
-        let wire = |op| instances.iter().map(|instance| instance.wire.script.count(op, since)).sum();
-        let table = |ask| instances.iter().map(|instance| instance.table.script.count(ask, since)).sum::<usize>();
+        let service = |op| instances.iter().map(|instance| instance.service.script.count(op, since)).sum();
+        let table = |op| instances.iter().map(|instance| instance.table.script.count(op, since)).sum::<usize>();
         Self {
-            listings: wire(Op::ListShards),
-            iterators: wire(Op::GetShardIterator),
-            reads: wire(Op::GetRecords),
-            leases: table(Ask::Leases),
-            renewals: table(Ask::Renew),
-            checkpoints: table(Ask::Checkpoint),
-            others: [Ask::Take, Ask::Release, Ask::Want, Ask::Delete].into_iter().map(table).sum(),
+            listings: service(ServiceOp::ListShards),
+            iterators: service(ServiceOp::GetShardIterator),
+            reads: service(ServiceOp::GetRecords),
+            leases: table(TableOp::Leases),
+            renewals: table(TableOp::Renew),
+            checkpoints: table(TableOp::Checkpoint),
+            others: [TableOp::Take, TableOp::Release, TableOp::Want, TableOp::Delete].into_iter().map(table).sum(),
         }
     }
 
-    /// Of so many idle shards, shared by so many instances, with the default intervals, apart from that of empty reads.
+    /// The expected calls for idle shards that several instances share, with the default intervals except
+    /// `poll_interval`.
     fn idle(shards: usize, instances: usize, reads_of_a_shard: usize) -> Self {
         let (rounds, listings) = (60 / 3, 60 / 10);
         Self {
@@ -58,29 +59,29 @@ impl Calls {
     }
 }
 
-/// How many shards: so many in every run, and `KINESIS_STREAM_SHARDS` to look closer.
+/// How many shards to use: a default, or `KINESIS_STREAM_SHARDS` for a closer look.
 fn shards(in_every_run: usize) -> usize {
     env::var("KINESIS_STREAM_SHARDS").ok().and_then(|shards| shards.parse().ok()).unwrap_or(in_every_run)
 }
 
-fn ground(shards: usize) -> Ground {
+fn harness(shards: usize) -> Harness {
     let shards: Vec<String> = (0..shards).map(|n| format!("shardId-{n:012}")).collect();
-    let ground = Ground::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
-    ground.kinesis.list_by(LISTED_AT_ONCE);
-    ground
+    let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
+    harness.kinesis.list_by(LISTED_AT_ONCE);
+    harness
 }
 
-/// So many instances share so many shards, and come to rest. What they do in a minute.
+/// Lets instances share the shards until nothing moves. Returns their calls during the next minute.
 async fn a_minute_of(shards: usize, instances: usize, stream: KinesisStream) -> Calls {
-    let ground = ground(shards);
-    let instances: Vec<Instance> = (0..instances).map(|n| ground.instance(&format!("i{n}"))).collect();
+    let harness = harness(shards);
+    let instances: Vec<Instance> = (0..instances).map(|n| harness.instance(&format!("i{n}"))).collect();
     let mut fleet = Vec::new();
     for instance in &instances {
         fleet.push(instance.subscribe(stream.clone()).await);
     }
     sleep(millis(60_500)).await;
     assert_eq!(
-        ground.shares().await.into_values().collect::<Vec<_>>(),
+        harness.shares().await.into_values().collect::<Vec<_>>(),
         vec![shards / instances.len(); instances.len()]
     );
     sleep(seconds(60)).await;
@@ -89,7 +90,7 @@ async fn a_minute_of(shards: usize, instances: usize, stream: KinesisStream) -> 
 
 // L6, R7
 #[tokio::test(start_paused = true)]
-async fn idle_shards_are_renewed_each_interval_and_read_each_poll_interval_and_the_leases_are_read_once_a_round() {
+async fn idle_shards_cost_one_renewal_and_read_per_interval_and_one_read_of_the_leases_per_round() {
     assert_eq!(a_minute_of(1, 1, latest()).await, Calls::idle(1, 1, 60));
     let many = shards(1_000);
     assert_eq!(a_minute_of(many, 1, latest().poll_interval(seconds(60))).await, Calls::idle(many, 1, 1));
@@ -97,33 +98,33 @@ async fn idle_shards_are_renewed_each_interval_and_read_each_poll_interval_and_t
 
 // E1
 #[tokio::test(start_paused = true)]
-async fn instances_that_share_the_shards_each_read_the_leases_and_list_and_nothing_else_is_more() {
+async fn sharing_adds_only_listings_and_reads_of_the_leases() {
     assert_eq!(a_minute_of(1_000, 4, latest().poll_interval(seconds(10))).await, Calls::idle(1_000, 4, 6));
 }
 
-// A4: a checkpoint renews.
+// A4: a checkpoint renews the lease.
 #[tokio::test(start_paused = true)]
-async fn busy_shards_store_one_checkpoint_each_interval_and_are_not_renewed_beside() {
+async fn busy_shards_store_one_checkpoint_per_interval_and_need_no_renewals() {
     const SHARDS: usize = 100;
-    let ground = ground(SHARDS);
-    let instances = [ground.instance("me")];
+    let harness = harness(SHARDS);
+    let instances = [harness.instance("me")];
     let mut subscription = instances[0].subscribe(horizon()).await;
     for _ in 0..20 {
-        busy(&ground, &mut subscription, SHARDS).await;
+        busy(&harness, &mut subscription, SHARDS).await;
     }
-    let since = Duration::from_millis(u64::try_from(ground.millis()).unwrap());
+    let since = Duration::from_millis(u64::try_from(harness.millis()).unwrap());
     for _ in 0..60 {
-        busy(&ground, &mut subscription, SHARDS).await;
+        busy(&harness, &mut subscription, SHARDS).await;
     }
-    // Half an interval after a page, and a whole one after none.
+    // The reader waits half an interval after a page with records, and a whole one after an empty page.
     let idle = Calls::idle(SHARDS, 1, 90);
     assert_eq!(Calls::since(&instances, since), Calls { renewals: 0, checkpoints: SHARDS * 60, ..idle });
 }
 
-/// A second in which every shard gets a record, which is acknowledged.
-async fn busy(ground: &Ground, subscription: &mut Subscription, shards: usize) {
+/// One second in which every shard gets a record, which the consumer acknowledges.
+async fn busy(harness: &Harness, subscription: &mut Subscription, shards: usize) {
     let until = Instant::now() + seconds(1);
-    (0..shards).for_each(|n| ground.kinesis.put(&format!("shardId-{n:012}"), 1));
+    (0..shards).for_each(|n| harness.kinesis.put(&format!("shardId-{n:012}"), 1));
     while let Ok(Some(item)) = timeout_at(until, subscription.next()).await {
         item.unwrap().ack();
     }
@@ -131,28 +132,28 @@ async fn busy(ground: &Ground, subscription: &mut Subscription, shards: usize) {
 
 // H1, H4, H6
 #[tokio::test(start_paused = true)]
-async fn a_reshard_that_doubles_the_shards_is_read_through_and_the_rows_of_the_old_ones_go_with_them() {
+async fn a_reshard_that_doubles_the_shards_is_read_through_and_old_rows_are_deleted() {
     let shards = shards(100);
-    let ground = ground(shards);
-    let me = ground.instance("me");
+    let harness = harness(shards);
+    let me = harness.instance("me");
     let stream = horizon().poll_interval(seconds(10));
     let mut subscription = me.subscribe(stream).await;
     sleep(seconds(12)).await;
     for n in 0..shards {
         let parent = format!("shardId-{n:012}");
         let child = |side| format!("shardId-{:012}", shards + 2 * n + side);
-        ground.kinesis.split(&parent, [&child(0), &child(1)]);
-        ground.kinesis.put(&child(0), 1);
-        ground.kinesis.put(&child(1), 1);
+        harness.kinesis.split(&parent, [&child(0), &child(1)]);
+        harness.kinesis.put(&child(0), 1);
+        harness.kinesis.put(&child(1), 1);
     }
     for _ in 0..2 * shards {
         next(&mut subscription).await.ack();
     }
     sleep(seconds(30)).await;
-    assert_eq!((ground.rows().await, ground.shares().await["me"]), (3 * shards, 2 * shards));
+    assert_eq!((harness.rows().await, harness.shares().await["me"]), (3 * shards, 2 * shards));
     for n in 0..shards {
-        ground.kinesis.forget(&format!("shardId-{n:012}"));
+        harness.kinesis.forget(&format!("shardId-{n:012}"));
     }
     sleep(seconds(30)).await;
-    assert_eq!((ground.rows().await, ground.shares().await["me"]), (2 * shards, 2 * shards));
+    assert_eq!((harness.rows().await, harness.shares().await["me"]), (2 * shards, 2 * shards));
 }

@@ -1,4 +1,4 @@
-//! Which calls go wrong, and which were made.
+//! A script of faults for calls, and a log of the calls.
 
 use std::{future::pending, sync::Mutex};
 
@@ -6,20 +6,20 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::{types::id::ShardId, util::mutex::lock};
 
-/// What becomes of a call.
+/// The fault of a call.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault<E> {
-    /// It fails and nothing is done.
+    /// The call fails and has no effect.
     Fail(E),
-    /// It fails after this long.
+    /// The call fails after this time.
     FailAfter(Duration, E),
-    /// It is done, and the caller is told that it failed.
+    /// The call takes effect, and the caller gets an error.
     LoseAnswer(E),
-    /// It is done after this long.
+    /// The call takes effect after this time.
     Delay(Duration),
-    /// It is never done and never answered.
+    /// The call has no effect and gets no response.
     Hang,
-    /// There is a bug in whoever answers.
+    /// The callee panics.
     Panic,
 }
 
@@ -37,7 +37,7 @@ impl<Op> Rule<Op> {
         Self { op: Some(op), shard: None, skip: 0, times: 1 }
     }
 
-    /// Every call of every kind, for ever.
+    /// Every call of every kind.
     pub(crate) fn everything() -> Self {
         Self { op: None, shard: None, skip: 0, times: usize::MAX }
     }
@@ -59,17 +59,17 @@ impl<Op> Rule<Op> {
     }
 }
 
-/// A call that was made.
+/// A call in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Made<Op> {
-    /// When, after the start of the script.
+pub(crate) struct LoggedCall<Op> {
+    /// The time since the start of the script.
     pub(crate) at: Duration,
     pub(crate) op: Op,
     pub(crate) shard: Option<ShardId>,
     pub(crate) what: String,
 }
 
-/// Rules and the log. The first rule that applies decides.
+/// Faults for calls, and the log. The first rule that applies decides.
 #[derive(Debug)]
 pub(crate) struct Script<Op, E> {
     start: Instant,
@@ -79,56 +79,56 @@ pub(crate) struct Script<Op, E> {
 #[derive(Debug)]
 struct State<Op, E> {
     rules: Vec<(Rule<Op>, Fault<E>)>,
-    made: Vec<Made<Op>>,
+    calls: Vec<LoggedCall<Op>>,
 }
 
 impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), state: Mutex::new(State { rules: Vec::new(), made: Vec::new() }) }
+        Self { start: Instant::now(), state: Mutex::new(State { rules: Vec::new(), calls: Vec::new() }) }
     }
 
     pub(crate) fn plan(&self, rule: Rule<Op>, fault: Fault<E>) {
         lock(&self.state).rules.push((rule, fault));
     }
 
-    /// As [`plan`](Self::plan), before all other rules.
+    /// Like [`plan`](Self::plan), before all other rules.
     pub(crate) fn plan_first(&self, rule: Rule<Op>, fault: Fault<E>) {
         lock(&self.state).rules.insert(0, (rule, fault));
     }
 
-    /// From here on everything goes well.
+    /// Ends all faults.
     pub(crate) fn heal(&self) {
         lock(&self.state).rules.clear();
     }
 
-    /// The calls of one kind, of all shards.
-    pub(crate) fn made(&self, op: Op) -> Vec<Made<Op>> {
-        lock(&self.state).made.iter().filter(|made| made.op == op).cloned().collect()
+    /// The calls of one kind, on all shards.
+    pub(crate) fn calls(&self, op: Op) -> Vec<LoggedCall<Op>> {
+        lock(&self.state).calls.iter().filter(|call| call.op == op).cloned().collect()
     }
 
-    /// How many calls of one kind were made so long after the start of the script or later.
+    /// How many calls of one kind were made at this time after the start of the script, or later.
     pub(crate) fn count(&self, op: Op, since: Duration) -> usize {
-        lock(&self.state).made.iter().filter(|made| made.op == op && made.at >= since).count()
+        lock(&self.state).calls.iter().filter(|call| call.op == op && call.at >= since).count()
     }
 
-    /// When calls of one kind were made.
+    /// When calls of one kind were call.
     pub(crate) fn times_of(&self, op: Op) -> Vec<Duration> {
-        self.made(op).into_iter().map(|made| made.at).collect()
+        self.calls(op).into_iter().map(|call| call.at).collect()
     }
 
     /// When calls of one kind were made on one shard.
     pub(crate) fn times(&self, op: Op, shard: &str) -> Vec<Duration> {
         let shard = Some(ShardId::from(shard));
-        self.made(op).into_iter().filter(|made| made.shard == shard).map(|made| made.at).collect()
+        self.calls(op).into_iter().filter(|call| call.shard == shard).map(|call| call.at).collect()
     }
 
     /// All calls on one shard, in order.
-    pub(crate) fn of(&self, shard: &str) -> Vec<Made<Op>> {
+    pub(crate) fn of(&self, shard: &str) -> Vec<LoggedCall<Op>> {
         let shard = Some(ShardId::from(shard));
-        lock(&self.state).made.iter().filter(|made| made.shard == shard).cloned().collect()
+        lock(&self.state).calls.iter().filter(|call| call.shard == shard).cloned().collect()
     }
 
-    /// Makes a call, or what its fault makes of it.
+    /// Makes a call, with its fault if a rule applies.
     pub(crate) async fn play<T>(
         &self,
         (op, shard, what): (Op, Option<ShardId>, String),
@@ -150,11 +150,11 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
                 act.await
             }
             Some(Fault::Hang) => pending().await,
-            Some(Fault::Panic) => panic!("a bug in whoever answers"),
+            Some(Fault::Panic) => panic!("scripted panic"),
         }
     }
 
-    /// Notes a call, and says what goes wrong with it.
+    /// Logs a call and returns its fault.
     pub(crate) fn enter(&self, op: Op, shard: Option<ShardId>, what: String) -> Option<Fault<E>> {
         let mut state = lock(&self.state);
         let applies = |rule: &Rule<Op>| {
@@ -170,7 +170,7 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
                 break;
             }
         }
-        state.made.push(Made { at: self.start.elapsed(), op, shard, what });
+        state.calls.push(LoggedCall { at: self.start.elapsed(), op, shard, what });
         fault
     }
 }

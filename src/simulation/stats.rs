@@ -1,14 +1,14 @@
-//! Looking at a subscription while it runs (L8), and pipelines that go on through what the library deals with (X2).
+//! The stats of a running subscription (L8), and pipelines that continue after transient errors (X2).
 
 use futures::TryStreamExt;
 use tokio::time::sleep;
 
-use super::{script::Rule, wire::Op};
+use super::{script::Rule, scripted_service::ServiceOp};
 use crate::{
     config::position::Checkpoint,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
-    simulation::harness::{Ground, horizon, item, latest, millis, next, seconds, take},
+    simulation::harness::{Harness, horizon, item, latest, millis, next, seconds, take},
     state::stats::{ShardState, ShardStats},
     subscription::Subscription,
 };
@@ -20,12 +20,12 @@ fn shard(subscription: &Subscription, shard: &str) -> ShardStats {
 
 // L8
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_tells_what_each_shard_is_doing() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 6);
-    let me = ground.instance("me");
-    me.wire.fail(Rule::on(Op::GetRecords).of("a").times(2), FailureKind::Throttled);
-    me.wire.fail(Rule::on(Op::GetShardIterator).of("b"), FailureKind::Other);
+async fn a_snapshot_shows_what_each_shard_does() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 6);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).of("a").times(2), FailureKind::Throttled);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).of("b"), FailureKind::Other);
     let mut subscription = me.subscribe(horizon().read_limit(4)).await;
     assert!(item(&mut subscription).await.unwrap().is_err());
     let mut records = take(&mut subscription, 4).await;
@@ -48,12 +48,12 @@ async fn a_snapshot_tells_what_each_shard_is_doing() {
 
 // L8
 #[tokio::test(start_paused = true)]
-async fn the_state_of_a_shard_follows_its_life() {
-    let ground = Ground::new(&["a", "b"]);
-    ground.kinesis.put("a", 1);
-    ground.kinesis.close("a");
-    ground.kinesis.put("b", 1);
-    let mut subscription = ground.instance("me").subscribe(horizon()).await;
+async fn the_state_of_a_shard_follows_its_lifecycle() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.close("a");
+    harness.kinesis.put("b", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let records = take(&mut subscription, 2).await;
     sleep(seconds(1)).await;
     assert_eq!(shard(&subscription, "a").state, ShardState::Ending);
@@ -67,27 +67,27 @@ async fn the_state_of_a_shard_follows_its_life() {
     assert_eq!(states, [(ShardState::Ended, None), (ShardState::Released, None)]);
 }
 
-// X2, E8
+// X2
 #[tokio::test(start_paused = true)]
-async fn a_tolerant_pipeline_goes_on_through_a_failure_a_throttle_and_a_lost_lease() {
-    let ground = Ground::new(&["a"]);
-    let me = ground.instance("me");
-    me.wire.fail(Rule::on(Op::GetRecords).after(2), FailureKind::Other);
-    me.wire.fail(Rule::on(Op::GetRecords).after(3), FailureKind::Throttled);
+async fn a_tolerant_pipeline_survives_a_failure_a_throttle_and_a_lost_lease() {
+    let harness = Harness::new(&["a"]);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).after(2), FailureKind::Other);
+    me.service.fail(Rule::on(ServiceOp::GetRecords).after(3), FailureKind::Throttled);
     let subscription = me.subscribe(latest()).await;
     let closer = subscription.closer();
     let pipeline = tokio::spawn(
         subscription.tolerant().try_fold(0, async |sum, delivery| delivery.commit().await.map(|_| sum + 1)),
     );
     for n in 0..40 {
-        ground.kinesis.put("a", 1);
+        harness.kinesis.put("a", 1);
         sleep(seconds(1)).await;
         if n == 10 {
-            ground.steal("a", "thief").await;
+            harness.steal("a", "thief").await;
         }
     }
     sleep(seconds(1)).await;
-    assert_eq!(ground.checkpoint("a").await, "after a39");
+    assert_eq!(harness.checkpoint("a").await, "after a39");
     closer.close().await;
     let sum: usize = pipeline.await.unwrap().unwrap();
     assert!((40..=42).contains(&sum), "{sum}");
@@ -95,13 +95,13 @@ async fn a_tolerant_pipeline_goes_on_through_a_failure_a_throttle_and_a_lost_lea
 
 // L8
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_behind_the_tip_says_by_how_much() {
-    let ground = Ground::new(&["a"]);
-    ground.kinesis.put("a", 1);
+async fn a_lagging_shard_shows_its_lag() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
     sleep(seconds(7)).await;
-    ground.kinesis.put("a", 1);
+    harness.kinesis.put("a", 1);
     sleep(seconds(3)).await;
-    let mut subscription = ground.instance("me").subscribe(horizon().read_limit(1).max_in_flight(1)).await;
+    let mut subscription = harness.instance("me").subscribe(horizon().read_limit(1).max_in_flight(1)).await;
     let record = next(&mut subscription).await;
     assert_eq!(shard(&subscription, "a").behind, Some(seconds(3)));
     drop(record);

@@ -1,4 +1,4 @@
-//! A user of a subscription, who settles what comes in a way of its own.
+//! A consumer that settles its deliveries at random.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,23 +12,23 @@ use crate::{
     error::{ErrorClass, KinesisError, chain::Chain},
     simulation::{
         harness::{millis, seconds},
-        network::Line,
-        oracle::{Which, World, which},
+        network::NetworkedTable,
+        oracle::{Oracle, RecordRef, record_ref},
     },
     subscription::Subscription,
     util::mutex::lock,
 };
 
-/// See the module.
+/// A consumer that settles at random and reports each step to the oracle.
 pub(crate) struct Worker {
     pub(crate) rng: Rng,
-    pub(crate) world: Arc<Mutex<World>>,
-    /// What knows how long a lease is good.
-    pub(crate) line: Option<Arc<Line>>,
-    /// It never gives anything back.
-    pub(crate) keen: bool,
-    /// It looks away for up to so many milliseconds now and then.
-    pub(crate) looks_away: u64,
+    pub(crate) oracle: Arc<Mutex<Oracle>>,
+    /// The table that knows the deadline of each lease.
+    pub(crate) table: Option<Arc<NetworkedTable>>,
+    /// It never gives a record back.
+    pub(crate) never_gives_back: bool,
+    /// Now and then it pauses for up to this many milliseconds.
+    pub(crate) max_pause: u64,
 }
 
 impl Worker {
@@ -39,38 +39,40 @@ impl Worker {
                 Ok(None) => break,
                 Ok(Some(Ok(delivery))) => {
                     let record = record(&delivery);
-                    lock(&self.world).delivered(&record, delivery.epoch(), delivery.attempt());
-                    if let Some(late) = self.line.as_ref().and_then(|line| line.lateness(&record.0, delivery.epoch())) {
-                        lock(&self.world).violation(format!("{record:?} is handed out {late:?} past the deadline"));
+                    lock(&self.oracle).delivered(&record, delivery.epoch(), delivery.attempt());
+                    if let Some(late) =
+                        self.table.as_ref().and_then(|table| table.lateness(&record.0, delivery.epoch()))
+                    {
+                        lock(&self.oracle).violation(format!("{record:?} is delivered {late:?} past the deadline"));
                     }
                     held.push(delivery);
                 }
                 Ok(Some(Err(error))) => self.check(&error),
                 Err(_) => {}
             }
-            while !held.is_empty() && (held.len() > 8 || self.is_calm() || !self.rng.one_in(3)) {
+            while !held.is_empty() && (held.len() > 8 || self.faults_are_over() || !self.rng.one_in(3)) {
                 let delivery = held.remove(self.rng.index(held.len()));
                 self.settle(delivery).await;
             }
             self.pause().await;
         }
-        // A pipeline that drains, or one that is cut off.
-        if self.is_calm() || !self.rng.one_in(4) {
+        // The pipeline drains, or is cut off.
+        if self.faults_are_over() || !self.rng.one_in(4) {
             for delivery in held {
                 self.settle(delivery).await;
             }
         }
     }
 
-    fn is_calm(&self) -> bool {
-        lock(&self.world).is_calm
+    fn faults_are_over(&self) -> bool {
+        lock(&self.oracle).faults_are_over
     }
 
     async fn pause(&mut self) {
         sleep(millis(self.rng.below(4) * self.rng.below(200))).await;
-        if self.looks_away > 0 && self.rng.one_in(100) {
-            for _ in 0..self.rng.below(self.looks_away) / 500 {
-                if self.is_calm() {
+        if self.max_pause > 0 && self.rng.one_in(100) {
+            for _ in 0..self.rng.below(self.max_pause) / 500 {
+                if self.faults_are_over() {
                     return;
                 }
                 sleep(millis(500)).await;
@@ -79,39 +81,39 @@ impl Worker {
     }
 
     fn check(&self, error: &KinesisError) {
-        let mut world = lock(&self.world);
+        let mut oracle = lock(&self.oracle);
         let gone = matches!(error, KinesisError::ShardGone { .. } | KinesisError::StreamRecreated { .. });
-        let twin = matches!(error, KinesisError::DuplicateOwner { owner, .. } if world.is_twin(owner));
+        let twin = matches!(error, KinesisError::DuplicateOwner { owner, .. } if oracle.is_duplicate(owner));
         if gone || error.class() != ErrorClass::Transient && !twin {
-            world.violation(Chain(error).to_string());
+            oracle.violation(Chain(error).to_string());
         }
     }
 
     async fn settle(&mut self, delivery: Delivery) {
         let (record, epoch) = (record(&delivery), delivery.epoch());
         match self.rng.below(10) {
-            n @ 0..2 if !self.keen && !self.is_calm() => {
-                lock(&self.world).given_back(&record, epoch);
+            n @ 0..2 if !self.never_gives_back && !self.faults_are_over() => {
+                lock(&self.oracle).given_back(&record, epoch);
                 if n == 0 { delivery.nack() } else { drop(delivery) }
             }
-            2 => commit(Arc::clone(&self.world), delivery).await,
-            3 => drop(tokio::spawn(commit(Arc::clone(&self.world), delivery))),
+            2 => commit(Arc::clone(&self.oracle), delivery).await,
+            3 => drop(tokio::spawn(commit(Arc::clone(&self.oracle), delivery))),
             _ => {
-                lock(&self.world).settled(&record, epoch);
+                lock(&self.oracle).settled(&record, epoch);
                 delivery.ack();
             }
         }
     }
 }
 
-async fn commit(world: Arc<Mutex<World>>, delivery: Delivery) {
+async fn commit(oracle: Arc<Mutex<Oracle>>, delivery: Delivery) {
     let (record, epoch) = (record(&delivery), delivery.epoch());
-    lock(&world).settled(&record, epoch);
+    lock(&oracle).settled(&record, epoch);
     if let Ok(commit) = delivery.commit().await {
-        lock(&world).committed(&record, epoch, commit);
+        lock(&oracle).committed(&record, epoch, commit);
     }
 }
 
-fn record(delivery: &Delivery) -> Which {
-    which(delivery.shard(), delivery.sequence_number().as_str())
+fn record(delivery: &Delivery) -> RecordRef {
+    record_ref(delivery.shard(), delivery.sequence_number().as_str())
 }

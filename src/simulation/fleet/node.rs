@@ -1,4 +1,4 @@
-//! One simulated process: a runtime with a time of its own, which moves only when it is stepped.
+//! One simulated process: a runtime with a separate clock that moves only when the driver steps it.
 
 use std::{
     fmt,
@@ -11,11 +11,11 @@ use tokio::{
     time::{Duration, Instant, advance, sleep_until},
 };
 
-use super::super::{wire::Wire, worker::Worker};
+use super::super::{scripted_service::ScriptedService, worker::Worker};
 use crate::{
     kinesis::Service,
     lease::LeaseStore,
-    simulation::network::Line,
+    simulation::network::NetworkedTable,
     state::{
         context::{Identity, SubscriptionContext},
         stats::ShardState,
@@ -25,27 +25,27 @@ use crate::{
     util::mutex::lock,
 };
 
-/// See the module.
-pub(super) struct Member {
+/// One simulated process.
+pub(super) struct Node {
     pub(super) owner: String,
     pub(super) most: usize,
-    pub(super) wire: Arc<Wire>,
-    pub(super) line: Arc<Line>,
+    pub(super) service: Arc<ScriptedService>,
+    pub(super) table: Arc<NetworkedTable>,
     runtime: Runtime,
     handles: Arc<Mutex<Option<(Closer, StatsHandle)>>>,
     worker: JoinHandle<()>,
     start: Instant,
-    /// Its own time since its start in microseconds, and how fast it runs in thousandths of the world's.
+    /// Microseconds on its clock since its start, and the rate of its clock in thousandths of the outer clock's.
     time: u64,
     pub(super) speed: u64,
-    /// It runs faster until then, by the time of the world.
-    pub(super) hurries_until: u64,
-    /// It is stopped until then, by the time of the world.
+    /// Its clock runs faster until this time of the outer clock.
+    pub(super) fast_until: u64,
+    /// It is stopped until this time of the outer clock.
     pub(super) stopped_until: u64,
     was_stopped: bool,
 }
 
-/// What a member is started with.
+/// The settings of a new node.
 pub(super) struct Setup {
     pub(super) owner: String,
     pub(super) most: usize,
@@ -54,20 +54,24 @@ pub(super) struct Setup {
     pub(super) worker: Worker,
 }
 
-impl Member {
-    /// A process starts, subscribes, and works. `line` and `wire` are made under its own clock.
-    pub(super) fn start(setup: Setup, line: impl FnOnce() -> Line, wire: impl FnOnce() -> Wire) -> Self {
+impl Node {
+    /// Starts a process that subscribes and works. `table` and `service` are made under its clock.
+    pub(super) fn start(
+        setup: Setup,
+        table: impl FnOnce() -> NetworkedTable,
+        service: impl FnOnce() -> ScriptedService,
+    ) -> Self {
         let Setup { owner, most, speed, stream, mut worker } = setup;
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let entered = runtime.enter();
-        let (start, line, wire) = (Instant::now(), Arc::new(line()), Arc::new(wire()));
+        let (start, table, service) = (Instant::now(), Arc::new(table()), Arc::new(service()));
         drop(entered);
         let (name, settings) = stream.max_leases(most).checked().unwrap();
         let identity = Identity { consumer: "test".into(), stream: name.into(), owner: owner.as_str().into() };
-        let (service, store) = (Arc::clone(&wire) as Arc<dyn Service>, Arc::clone(&line) as Arc<dyn LeaseStore>);
-        let context = SubscriptionContext::new(identity, settings, service, store);
+        let (calls, store) = (Arc::clone(&service) as Arc<dyn Service>, Arc::clone(&table) as Arc<dyn LeaseStore>);
+        let context = SubscriptionContext::new(identity, settings, calls, store);
         let handles = Arc::new(Mutex::new(None));
-        worker.line = Some(Arc::clone(&line));
+        worker.table = Some(Arc::clone(&table));
         let open = Arc::clone(&handles);
         let worker = runtime.spawn(async move {
             let subscription = start::start(context).await.unwrap();
@@ -77,24 +81,24 @@ impl Member {
         Self {
             owner,
             most,
-            wire,
-            line,
+            service,
+            table,
             runtime,
             handles,
             worker,
             start,
             time: 0,
             speed,
-            hurries_until: 0,
+            fast_until: 0,
             stopped_until: 0,
             was_stopped: false,
         }
     }
 
-    /// Lets so many milliseconds of the world's time pass, up to `now`. A process that was stopped finds its clock ahead
-    /// by all that it missed before anything in it goes on.
+    /// Lets this many milliseconds of the outer clock pass, up to `now`. A process that was stopped first finds its
+    /// clock ahead by all the time that it missed.
     pub(super) fn step(&mut self, millis: u64, now: u64) {
-        let speed = if now < self.hurries_until { self.speed * 3 } else { self.speed };
+        let speed = if now < self.fast_until { self.speed * 3 } else { self.speed };
         self.time += millis * speed;
         if now < self.stopped_until {
             self.was_stopped = true;
@@ -111,19 +115,19 @@ impl Member {
     }
 
     pub(super) fn heal(&mut self) {
-        self.wire.script.heal();
-        self.line.heal();
-        (self.hurries_until, self.stopped_until) = (0, 0);
+        self.service.script.heal();
+        self.table.heal();
+        (self.fast_until, self.stopped_until) = (0, 0);
     }
 
-    /// How many shards it reads, or may still settle.
+    /// How many shards it reads or still drains.
     pub(super) fn holds(&self) -> usize {
         let Some((_, stats)) = &*lock(&self.handles) else { return 0 };
         let holds = |state| matches!(state, ShardState::Reading | ShardState::Draining);
         stats.snapshot().shards.iter().filter(|shard| holds(shard.state)).count()
     }
 
-    /// Whether its worker has ended, which it must not have done by a panic.
+    /// Whether its worker has ended. Fails if it panicked.
     pub(super) fn has_ended(&mut self) -> bool {
         if !self.worker.is_finished() {
             return false;
@@ -133,7 +137,7 @@ impl Member {
         true
     }
 
-    /// Begins to close its subscription. None if there is none yet.
+    /// Begins to close its subscription. `None` if it has not subscribed yet.
     pub(super) fn close(&self) -> Option<JoinHandle<CloseReport>> {
         let (closer, _) = lock(&self.handles).clone()?;
         Some(self.runtime.spawn(async move { closer.close().await }))
@@ -144,14 +148,14 @@ impl Member {
         self.worker.abort();
     }
 
-    /// What came of a task of its own that has ended.
+    /// The result of one of its tasks that has ended.
     pub(super) fn outcome<T>(&self, task: JoinHandle<T>) -> T {
         self.runtime.block_on(task).unwrap()
     }
 }
 
-impl fmt::Debug for Member {
+impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("owner", &self.owner).field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("Node").field("owner", &self.owner).field("most", &self.most).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,153 @@
+//! Checkpoints at which Kinesis no longer has records (H7).
+
+use tokio::time::{Duration, sleep};
+
+use super::{kinesis::OnTrimmed, script::Rule, scripted_service::ServiceOp};
+use crate::{
+    delivery::Delivery,
+    error::{ErrorClass, KinesisError, service::FailureKind},
+    simulation::harness::{Harness, error, horizon, latest, millis, name, names, next, range, seconds, take, within},
+    subscription::Subscription,
+};
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// A shard of five records. Two of them are settled, and its lease row says so.
+async fn half_read() -> Harness {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 5);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
+    take(&mut subscription, 5).await.into_iter().take(2).for_each(Delivery::ack);
+    subscription.close().await;
+    assert_eq!(harness.checkpoint("a").await, "after a1");
+    harness
+}
+
+/// Takes the next item, which must report a lost checkpoint of shard `a`. Returns the checkpoint and whether the
+/// service refused it.
+async fn lost(subscription: &mut Subscription) -> (String, bool) {
+    let lost = error(subscription).await;
+    assert_eq!(lost.class(), ErrorClass::Transient);
+    match &lost {
+        KinesisError::CheckpointLost { stream, shard, checkpoint, source } => {
+            assert_eq!((&**stream, shard.as_str()), ("s", "a"));
+            assert!(lost.to_string().starts_with(&format!("stream s, shard a: the checkpoint {checkpoint} no longer")));
+            (checkpoint.to_string(), source.is_some())
+        }
+        _ => panic!("{lost}"),
+    }
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_refused_checkpoint_is_reported_once_and_reading_restarts_at_the_oldest_record() {
+    let harness = half_read().await;
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator), FailureKind::Rejected);
+    let mut subscription = me.subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 0..5));
+    assert_eq!(me.service.places("a"), ["After(a1)", "Horizon"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_trimmed_while_idle_is_reported_when_the_iterator_expires() {
+    let harness = half_read().await;
+    let me = harness.instance("me");
+    harness.kinesis.trim("a", 1);
+    harness.kinesis.iterators_live(millis(500));
+    me.service.fail(Rule::on(ServiceOp::GetRecords).times(3), FailureKind::Throttled);
+    let subscribing = me.subscribe(latest());
+    let mut subscription = subscribing.await;
+    harness.kinesis.trim("a", 3);
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a4"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_lost_checkpoint_does_not_stop_other_shards_and_is_replaced_by_a_new_one() {
+    let harness = half_read().await;
+    harness.kinesis.split("a", ["b", "c"]);
+    harness.kinesis.trim("a", 3);
+    harness.kinesis.put("c", 1);
+    let mut subscription = harness.instance("me").subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    let records = take(&mut subscription, 2).await;
+    assert_eq!(names(&records), ["a3", "a4"]);
+    records.into_iter().for_each(Delivery::ack);
+    assert_eq!(name(&next(&mut subscription).await), "c0");
+    assert_eq!(harness.checkpoint("a").await, "SHARD_END");
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn an_accepted_checkpoint_that_finds_nothing_is_reported_after_a_minute() {
+    let harness = half_read().await;
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.trim("a", 3);
+    let begun = harness.millis();
+    let mut subscription = harness.instance("me").subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
+    assert_eq!(harness.millis() - begun, 60_000);
+    assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a3", "a4"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_lands_at_the_oldest_kept_record_is_not_reported() {
+    let harness = half_read().await;
+    harness.kinesis.keeps(DAY, OnTrimmed::Land);
+    harness.kinesis.trim("a", 4);
+    let mut subscription = harness.instance("me").subscribe(latest()).await;
+    assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a4"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn an_idle_shard_with_a_good_checkpoint_is_never_reported() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    subscription.close().await;
+    let mut subscription = me.subscribe(horizon()).await;
+    assert!(within(&mut subscription, seconds(1_000)).await.is_empty());
+}
+
+// R8, R10
+#[tokio::test(start_paused = true)]
+async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 4);
+    harness.kinesis.iterators_live(millis(500));
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).after(1), FailureKind::Rejected);
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut records = take(&mut subscription, 4).await;
+    let held = records.split_off(2);
+    records.into_iter().for_each(Delivery::ack);
+    let failure = error(&mut subscription).await;
+    assert!(matches!(failure, KinesisError::Read { gave_up: true, .. }), "{failure}");
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a2", "a3"]);
+    assert_eq!(me.service.places("a")[..3], ["Horizon", "After(a3)", "After(a1)"]);
+    drop(held);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_refuses_every_position_is_retried_once_a_second() {
+    let harness = half_read().await;
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).always(), FailureKind::Rejected);
+    let subscription = me.subscribe(latest()).await;
+    sleep(seconds(100)).await;
+    let calls = |op| me.service.script.calls(op).len();
+    let calls =
+        (calls(ServiceOp::GetShardIterator), calls(ServiceOp::ListShards), calls(ServiceOp::DescribeStreamSummary));
+    assert!(calls.0 < 110 && calls.1 < 30 && calls.2 < 30, "{calls:?}");
+    drop(subscription);
+}
