@@ -7,6 +7,7 @@ use std::{env, ops::Range, thread};
 /// # Panics
 ///
 /// The variable holds anything else.
+#[must_use]
 pub fn seeds(variable: &str, few: u64) -> Range<u64> {
     let Ok(seeds) = env::var(variable) else { return 0..few };
     let number = |text: &str| text.parse::<u64>().expect("seeds are a number, or a range such as 0..100");
