@@ -110,7 +110,7 @@ impl DeadLetterWriter {
         match result {
             Ok(()) => {
                 self.circuit.succeeded();
-                self.written(&shard, spent);
+                Self::written(&shard, spent);
             }
             Err(failure) if failure.kind() == FailureKind::Rejected => self.rejected(&shard, spent, failure),
             Err(failure) => {
@@ -121,7 +121,7 @@ impl DeadLetterWriter {
         self.context.dead_letter_done();
     }
 
-    fn written(&self, shard: &Shard, spent: Returned) {
+    fn written(shard: &Shard, spent: Returned) {
         tracing::info!(
             shard = %spent.shard, sequence_number = %spent.record.sequence_number, attempts = spent.attempts,
             reason = %spent.reason,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-/// A snapshot of one sink. PublishCounts are since it was made.
+/// A snapshot of one sink. The counters start when the sink is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PublishStats {

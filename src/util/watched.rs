@@ -36,7 +36,7 @@ impl<T> Watched<T> {
         Self(Arc::new(Inner { state: Mutex::new(State { value, closed: false }), changed: Notify::new() }))
     }
 
-    /// DueQueue at the value.
+    /// Reads the value.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&lock(&self.0.state).value)
     }

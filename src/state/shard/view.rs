@@ -23,7 +23,7 @@ pub(crate) struct ShardView {
 impl ShardView {
     pub(super) fn new(inner: &ShardInner) -> Self {
         Self {
-            term: inner.term.as_ref().map(|term| term.view()),
+            term: inner.term.as_ref().map(super::lease_term::LeaseTerm::view),
             elsewhere: inner.elsewhere.as_ref().map(|(_, epoch)| *epoch),
             service: inner.service,
             was_opened: inner.first_opening.is_some(),

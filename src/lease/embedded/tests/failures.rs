@@ -11,6 +11,7 @@ use super::{
     held, leases, take_of, taken,
 };
 use crate::{
+    error::chain::Chain,
     lease::{LeaseStore, Write},
     types::id::ShardId,
 };
@@ -100,7 +101,7 @@ async fn an_unreadable_row_fails_only_its_own_calls() {
     let (zero, one) = (held(0), held(1));
     let (bad, good) = futures::join!(store.renew(&zero), store.renew(&one));
     assert_eq!(good.unwrap(), Write::Applied(()));
-    let error = bad.unwrap_err().to_string();
+    let error = Chain(&bad.unwrap_err()).to_string();
     assert!(error.starts_with("the row c/s/shard-0 cannot be read: it is in version 9"), "{error}");
     assert!(store.leases("c", "s").await.is_err());
     assert_eq!(store.leases("c", "t").await.unwrap(), []);
