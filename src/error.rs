@@ -1,4 +1,7 @@
-//! [`KinesisError`]: one variant for each thing that a caller acts on.
+//! [`KinesisError`]: one variant for each error that a caller handles differently.
+//!
+//! - [`service`]: failures of single calls on Kinesis and on the lease store, which errors carry as their source.
+//! - [`chain`]: an error and its causes in one line, for logs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +18,13 @@ use crate::{
 pub(crate) mod chain;
 pub(crate) mod service;
 
-/// What went wrong, where, and what the library does about it.
+/// The error of every call and of every stream of this crate.
 ///
-/// As an item of a subscription it is news, not an end: [`class`](Self::class) says whether the library is
-/// dealing with it already. As the result of a call it is final for that call.
+/// An error in a subscription's stream does not end the stream, except after class [`Fatal`](ErrorClass::Fatal):
+/// [`class`](Self::class) says whether the library already handles it. The error of a call is final for that call.
 ///
-/// The error is cheap to clone. Its text says what failed; the cause is its [`source`](std::error::Error::source), which
-/// leads to the SDK's own error. Print the sources, too, where somebody is to learn why.
+/// The error is cheap to clone. Its text says what failed. Its [`source`](std::error::Error::source) is the cause and
+/// leads to the SDK's own error. Print the sources as well when somebody must learn the reason.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KinesisError {
@@ -31,7 +34,7 @@ pub enum KinesisError {
     Invalid {
         /// The setting or argument, by its name in the API.
         what: &'static str,
-        /// The limit, and the value that was given.
+        /// The limit and the given value.
         problem: String,
     },
 
@@ -55,7 +58,7 @@ pub enum KinesisError {
     Stream {
         /// The stream.
         stream: Arc<str>,
-        /// The answer of the service.
+        /// The response of the service.
         source: ServiceFailure,
     },
 
@@ -67,11 +70,11 @@ pub enum KinesisError {
         action: Action,
         /// The stream.
         stream: Arc<str>,
-        /// The answer of the service.
+        /// The response of the service.
         source: ServiceFailure,
     },
 
-    /// A call that is not part of reading a shard failed for another reason: the endpoint is unreachable, say.
+    /// A call that is not part of reading a shard failed for another reason, for example an unreachable endpoint.
     #[error("stream {stream}: a call on Kinesis failed")]
     #[non_exhaustive]
     Service {
@@ -81,8 +84,9 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// Listing the shards failed. What is being read goes on; the next listing is at most a [`list_interval`](crate::KinesisStream::list_interval) away.
-    #[error("stream {stream}: the shards could not be listed, which will be tried again")]
+    /// Listing the shards failed. Reading continues. The library retries after at most one
+    /// [`list_interval`](crate::KinesisStream::list_interval).
+    #[error("stream {stream}: the shards could not be listed; the library retries")]
     #[non_exhaustive]
     List {
         /// The stream.
@@ -91,11 +95,11 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// A read of one shard failed. It is repeated after a second; after the eleventh failure in a row the shard is given
-    /// up and taken again at the next listing. Nothing is lost.
+    /// A read of one shard failed. The reader retries after one second. After eleven failures in a row it gives the shard
+    /// up, and the library takes the shard again at the next listing. No record is lost.
     #[error(
         "stream {stream}, shard {shard}: a read failed ({failures} in a row; {})",
-        if *.gave_up { "the reader gave up and starts anew at the next listing" } else { "it will be repeated" }
+        if *.gave_up { "the reader gave up; a new one starts at the next listing" } else { "the reader retries" }
     )]
     #[non_exhaustive]
     Read {
@@ -105,32 +109,32 @@ pub enum KinesisError {
         shard: ShardId,
         /// Failed reads in a row, this one included.
         failures: u32,
-        /// This was one too many: the reader stopped.
+        /// Whether the reader gave up after this failure.
         gave_up: bool,
         /// What failed and why.
         source: ServiceFailure,
     },
 
-    /// The lease store failed. The write is repeated; a lease that cannot be renewed for its whole time to live
-    /// stops handing out records.
+    /// The lease store failed. The library retries. If a lease cannot be renewed for its whole time to live, its shard
+    /// delivers no records until a renewal succeeds.
     #[error("stream {stream}{}: the lease store failed while {action}", shard.as_ref().map(|s| format!(", shard {s}")).unwrap_or_default())]
     #[non_exhaustive]
     Store {
         /// The stream.
         stream: Arc<str>,
-        /// The shard whose lease it is; none when all leases of the stream were asked for.
+        /// The shard of the lease. None if the call read all leases of the stream.
         shard: Option<ShardId>,
-        /// What was being done.
+        /// What the library was doing.
         action: &'static str,
         /// The store's own error.
         source: StoreError,
     },
 
-    /// Another instance holds the shard now, or its lease row was removed. What was in flight comes again there;
-    /// its commits answer [`Commit::Superseded`](crate::Commit::Superseded).
+    /// Another instance holds the shard now, or its lease row was deleted. Records in flight are redelivered there, and
+    /// their commits return [`Commit::Superseded`](crate::Commit::Superseded).
     #[error("stream {stream}, shard {shard}: the lease of epoch {epoch} is lost, {}", match owner {
         Some(owner) => format!("{owner} holds the shard now"),
-        None => "nobody holds the shard now".to_owned(),
+        None => "no instance holds the shard now".to_owned(),
     })]
     #[non_exhaustive]
     LeaseLost {
@@ -140,27 +144,27 @@ pub enum KinesisError {
         shard: ShardId,
         /// The epoch that ended.
         epoch: u64,
-        /// Who holds the shard now.
+        /// The instance that holds the shard now.
         owner: Option<Arc<str>>,
     },
 
-    /// Some shards could not be moved by a [`seek`](crate::Seeker::seek): they go on where they were. All others moved.
+    /// A [`seek`](crate::Seeker::seek) could not move some shards. They continue at their old position; all others moved.
     #[error(
-        "stream {stream}: {} could not be moved and read on where they were",
+        "stream {stream}: {} could not be moved; reading continues at their old position",
         shards.iter().map(|shard| format!("shard {shard}")).collect::<Vec<_>>().join(", ")
     )]
     #[non_exhaustive]
     Seek {
         /// The stream.
         stream: Arc<str>,
-        /// The shards that stayed where they were.
+        /// The shards that stayed at their old position.
         shards: Vec<ShardId>,
         /// Why the first of them could not be moved.
         source: ServiceFailure,
     },
 
-    /// The shard that a [`seek`](crate::Seeker::seek) names is not being read by this subscription: another instance holds
-    /// it, it was read to its end, or there is no such shard.
+    /// This subscription does not read the shard that a [`seek`](crate::Seeker::seek) names: another instance holds it, it
+    /// was read to its end, or it does not exist.
     #[error("stream {stream}: shard {shard} is not being read by this subscription")]
     #[non_exhaustive]
     NotHeld {
@@ -170,25 +174,25 @@ pub enum KinesisError {
         shard: ShardId,
     },
 
-    /// Two live subscriptions use one `owner_id`: this one was fenced by its own name and stops.
+    /// Two live subscriptions use one `owner_id`. This one was fenced by the other one and stops.
     #[error(
         "stream {stream}, shard {shard}: another live process uses the owner id {owner} (it took epoch {epoch}); \
-         every process needs an owner id of its own"
+         give every process its own owner id"
     )]
     #[non_exhaustive]
     DuplicateOwner {
         /// The stream.
         stream: Arc<str>,
-        /// The shard over which they met.
+        /// The shard that both wanted.
         shard: ShardId,
         /// The id that both use.
         owner: Arc<str>,
-        /// The other one's epoch.
+        /// The epoch of the other process.
         epoch: u64,
     },
 
-    /// A record that the Kinesis Producer Library aggregated: several user records in one. It is not handed out
-    /// as data; this item takes its place and counts as settled.
+    /// A record in which the Kinesis Producer Library aggregated several user records. The library does not deliver it as
+    /// data. This error takes its place in the order of the shard, and the record counts as settled.
     #[error(
         "stream {stream}, shard {shard}, sequence number {sequence_number}: a record aggregated by the Kinesis Producer \
          Library ({} bytes), which is not split into its user records; turn aggregation off in the producer",
@@ -202,15 +206,14 @@ pub enum KinesisError {
         shard: ShardId,
         /// The record.
         sequence_number: SequenceNumber,
-        /// The record's own partition key; its user records have keys of their own inside.
+        /// The partition key of the aggregate. Each user record inside has its own key.
         partition_key: Option<Arc<str>>,
-        /// The record as it was read, magic and trailer included.
+        /// The bytes of the record, magic and trailer included.
         data: Bytes,
     },
 
-    /// A record was given back as often as [`max_attempts`](crate::KinesisStream::max_attempts) allows, and no stream takes
-    /// it as a dead letter. It is not delivered again: this item takes its place, carries it as it came, and counts as
-    /// settled.
+    /// A record used up its [`max_attempts`](crate::KinesisStream::max_attempts), and it cannot become a dead letter. The
+    /// library does not redeliver it. This error takes its place and carries the record, which counts as settled.
     #[error(
         "stream {}, shard {}, sequence number {}: given up after attempt {attempts}: {reason}{}",
         record.stream(), record.shard(), record.sequence_number(),
@@ -218,24 +221,23 @@ pub enum KinesisError {
     )]
     #[non_exhaustive]
     AttemptsSpent {
-        /// The record as it came, and where it stood.
+        /// The record as it was read, with its position.
         record: Arc<Record>,
-        /// How often this process delivered it.
+        /// How many times this process delivered it.
         attempts: u32,
-        /// Why it was given back the last time: the words of [`nack_because`](crate::Delivery::nack_because), or
+        /// The reason of the last attempt: the text given to [`nack_because`](crate::Delivery::nack_because), or
         /// `given back`, `dropped`, `dropped by a panic`.
         reason: Arc<str>,
-        /// Why it could not become a dead letter: the service takes no such record, or this library sends none, since it
-        /// would be too large with the headers that are added. None where no
-        /// [`dead_letter`](crate::KinesisStream::dead_letter) is set.
+        /// Why it could not become a dead letter: the service refused it, or it is too large together with the added
+        /// headers. None if no [`dead_letter`](crate::KinesisStream::dead_letter) stream is set.
         source: Option<ServiceFailure>,
     },
 
-    /// A record whose attempts are spent could not be written to the dead-letter stream. The write is repeated; until it
-    /// succeeds the record stays unsettled, and the checkpoint of its shard in front of it. The rest of the shard goes on.
+    /// A record that used up its attempts could not be written to the dead-letter stream. The library retries. Until the
+    /// write succeeds, the record stays unsettled and the checkpoint stays before it. The rest of the shard continues.
     #[error(
         "stream {stream}, shard {shard}, sequence number {sequence_number}: the record could not be written to the \
-         dead-letter stream {dead_letter}, which will be tried again"
+         dead-letter stream {dead_letter}; the library retries"
     )]
     #[non_exhaustive]
     DeadLetter {
@@ -251,11 +253,11 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// The service no longer takes the place of a checkpoint: the record is older than the retention, or of another
-    /// shard. The shard is read from the oldest record that it still keeps; what lay between is no longer there.
+    /// The service no longer accepts the position of a checkpoint: the record is older than the retention period, or
+    /// belongs to another shard. Reading restarts at the oldest available record. The records in between are gone.
     #[error(
-        "stream {stream}, shard {shard}: the checkpoint {checkpoint} no longer leads anywhere; reading from the oldest \
-         record that is kept"
+        "stream {stream}, shard {shard}: the checkpoint {checkpoint} is no longer available; reading restarts at the \
+         oldest available record"
     )]
     #[non_exhaustive]
     CheckpointLost {
@@ -265,14 +267,14 @@ pub enum KinesisError {
         shard: ShardId,
         /// The record that the checkpoint names.
         checkpoint: SequenceNumber,
-        /// The answer of the service. None where it took the checkpoint and then found nothing for a minute, at the very
-        /// end of its retention.
+        /// The response of the service. None if it accepted the checkpoint and then returned nothing for a minute while it
+        /// reported the lag of the whole retention period.
         source: Option<ServiceFailure>,
     },
 
-    /// A shard that was being read is no longer part of the stream, though its end was not reached: its records are older
-    /// than the retention. Its lease is released, and its children are no longer held back.
-    #[error("stream {stream}, shard {shard} is gone before it was read to its end; its children are read without it")]
+    /// A shard left the stream before it was read to its end: its records are older than the retention period. The library
+    /// releases its lease and reads its children.
+    #[error("stream {stream}, shard {shard} is gone before it was read to its end; its children start without it")]
     #[non_exhaustive]
     ShardGone {
         /// The stream.
@@ -281,8 +283,8 @@ pub enum KinesisError {
         shard: ShardId,
     },
 
-    /// The stream was deleted and created again under its name. The old one's checkpoints are not used: the new one is read
-    /// from its oldest record.
+    /// The stream was deleted and created again under its name. The library ignores the checkpoints of the old stream and
+    /// reads the new one from its oldest record.
     #[error("stream {stream} was deleted and created again; the new one is read from its start")]
     #[non_exhaustive]
     StreamRecreated {
@@ -290,35 +292,35 @@ pub enum KinesisError {
         stream: Arc<str>,
     },
 
-    /// The service refuses this record and would refuse it again: it is too large for its stream, say. It was sent alone,
-    /// so the others are not concerned.
+    /// The service refuses this record permanently, for example because it is too large for the stream. It was sent alone,
+    /// so no other record is affected.
     #[error("stream {stream}: the service refuses the record")]
     #[non_exhaustive]
     Refused {
         /// The stream.
         stream: Arc<str>,
-        /// The answer of the service.
+        /// The response of the service.
         source: ServiceFailure,
     },
 
-    /// A record was sent until its time or its attempts were used up, and never found to be stored. After a lost answer it
-    /// may be in the stream nevertheless.
+    /// The sink retried a record until its time or its attempts were used up. If a response was lost, the record may be in
+    /// the stream.
     #[error("stream {stream}: a record could not be published in {attempts} attempts and {waited:?}")]
     #[non_exhaustive]
     GaveUp {
         /// The stream.
         stream: Arc<str>,
-        /// How often it was sent. Zero if its turn never came.
+        /// How many times it was sent. Zero if it was never sent.
         attempts: u32,
-        /// The time since it was accepted.
+        /// The time since the sink accepted it.
         waited: Duration,
-        /// Why it failed the last time; none if it was never sent.
+        /// The last failure. None if it was never sent.
         source: Option<ServiceFailure>,
     },
 
-    /// The tasks of a subscription ended though nobody closed it: the runtime on which it was started was shut down, or
-    /// the lease store panicked. The subscription ends after this item; its leases run out by themselves. For a record that
-    /// was given to a sink: the runtime ended before the record was known to be stored.
+    /// The tasks of a subscription ended before it was closed: their runtime was shut down, or the lease store panicked.
+    /// The subscription ends after this error, and its leases expire. For a record of a sink: the runtime ended before
+    /// the service confirmed the record.
     #[error(
         "stream {stream}: the tasks that worked on it ended: their runtime was shut down, or the lease store panicked"
     )]
@@ -328,32 +330,32 @@ pub enum KinesisError {
         stream: Arc<str>,
     },
 
-    /// The Kinesis stream itself is gone. The subscription ends after this item.
+    /// The Kinesis stream was deleted. The subscription ends after this error.
     #[error("stream {stream} is gone")]
     #[non_exhaustive]
     StreamGone {
         /// The stream.
         stream: Arc<str>,
-        /// The answer of the service.
+        /// The response of the service.
         source: ServiceFailure,
     },
 }
 
-/// How much an error matters to somebody who consumes a subscription.
+/// How much an error matters to the consumer of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// The library deals with it, and nothing is lost that the service still keeps. [`Subscription::tolerant`](crate::Subscription::tolerant) logs
-    /// and drops these.
+    /// The library handles it. It loses no record that the service still keeps.
+    /// [`Subscription::tolerant`](crate::Subscription::tolerant) logs and drops these errors.
     Transient,
-    /// This one record will not be delivered, or was not published.
+    /// The library will not deliver this record, or did not publish it.
     Record,
-    /// The subscription ends after this item, or the call failed for good.
+    /// The subscription ends after this error, or the call failed permanently.
     Fatal,
 }
 
 impl KinesisError {
-    /// What to do about it.
+    /// The class of the error, which tells what to do.
     ///
     /// ```
     /// use kinesis_stream::{ErrorClass, KinesisError};
@@ -388,7 +390,7 @@ impl KinesisError {
         }
     }
 
-    /// What a failed call on a stream as a whole means to a caller.
+    /// The error for a failed call that concerns the whole stream.
     pub(crate) fn refused(stream: &str, source: ServiceFailure) -> Self {
         let stream = Arc::from(stream);
         match source.kind() {

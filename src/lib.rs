@@ -232,8 +232,3 @@ struct Operations;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/cookbook.md")]
 struct Cookbook;
-
-/// The programs in the README, as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

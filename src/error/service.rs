@@ -1,4 +1,4 @@
-//! What a failed call on Kinesis was and why it failed: the layer between the SDK's errors and [`KinesisError`].
+//! A failed call on Kinesis or on a lease store: the layer between the errors of the SDK and [`KinesisError`].
 //!
 //! [`KinesisError`]: crate::KinesisError
 
@@ -30,11 +30,11 @@ impl fmt::Display for Action {
     }
 }
 
-/// Why a call failed, sorted by what a caller does about it.
+/// Why a call failed, grouped by how a caller reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// Too many calls or bytes: the same call is right a little later.
+    /// Too many calls or bytes. The same call succeeds a little later.
     Throttled,
     /// The shard iterator outlived its five minutes.
     IteratorExpired,
@@ -44,19 +44,19 @@ pub enum FailureKind {
     NotReady,
     /// The credentials are missing, wrong, expired, or may not make this call.
     Denied,
-    /// The service says that the request is wrong. The same request fails again.
+    /// The service rejects the request. The same request would fail again.
     Rejected,
-    /// The KMS key of the stream is disabled, missing or in a state in which it cannot be used.
+    /// The KMS key of the stream is disabled, missing or not usable in its state.
     KeyUnusable,
-    /// No answer: the endpoint could not be reached, or the call timed out.
+    /// No response: the endpoint could not be reached, or the call timed out.
     Unreachable,
-    /// Anything else, a fault inside the service for one.
+    /// Anything else, for example a fault inside the service.
     Other,
 }
 
 /// One failed call on Kinesis. [`source`](Error::source) is the SDK's own error.
 ///
-/// Its text names the call and the answer of the service, or says that no answer came. Why none came is in the sources.
+/// Its text names the call and the response of the service, or says that no response came. The sources tell why.
 #[derive(Clone)]
 pub struct ServiceFailure {
     action: Action,
@@ -76,7 +76,7 @@ impl ServiceFailure {
         self
     }
 
-    /// Keeps a source whose text the detail holds already.
+    /// Keeps a source whose text is already part of the detail.
     pub(crate) fn summing_up(self, source: impl Error + Send + Sync + 'static) -> Self {
         Self { says_all: true, ..self.caused_by(source) }
     }

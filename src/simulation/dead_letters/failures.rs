@@ -74,8 +74,8 @@ async fn a_record_stays_unsettled_while_its_dead_letter_fails_and_its_shard_cont
     assert_eq!(failed.source().unwrap().to_string(), "kinesis:PutRecord failed: Throttled");
     assert_eq!(
         failed.to_string(),
-        "stream s, shard a, sequence number a0: the record could not be written to the dead-letter stream dead, which \
-         will be tried again"
+        "stream s, shard a, sequence number a0: the record could not be written to the dead-letter stream dead; \
+         the library retries"
     );
     rest.into_iter().for_each(Delivery::ack);
     sleep(seconds(10)).await;
