@@ -12,7 +12,7 @@ use crate::{
     config::position::Origin,
     connection::Connection,
     error::service::{Action, FailureKind, ServiceFailure},
-    kinesis::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
+    kinesis::{Call, Described, Fetched, ListedPage, Listing, Placed, Put, PutEntry, Service},
     publishing::Publisher,
     types::id::ShardId,
     util::mutex::lock,
@@ -41,10 +41,10 @@ pub(crate) enum Outcome {
 pub(crate) struct Asked {
     /// After the start.
     pub(crate) at: Duration,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<PutEntry>,
 }
 
-type Plan = Box<dyn FnMut(usize, &[Entry]) -> Outcome + Send>;
+type Plan = Box<dyn FnMut(usize, &[PutEntry]) -> Outcome + Send>;
 
 /// See the module.
 pub(crate) struct Intake {
@@ -55,12 +55,12 @@ pub(crate) struct Intake {
 struct State {
     plan: Plan,
     asked: Vec<Asked>,
-    stored: Vec<Entry>,
+    stored: Vec<PutEntry>,
 }
 
 impl Intake {
     /// The plan is asked for the fate of each request, which are counted from 0.
-    pub(crate) fn new(plan: impl FnMut(usize, &[Entry]) -> Outcome + Send + 'static) -> Arc<Self> {
+    pub(crate) fn new(plan: impl FnMut(usize, &[PutEntry]) -> Outcome + Send + 'static) -> Arc<Self> {
         let state = State { plan: Box::new(plan), asked: Vec::new(), stored: Vec::new() };
         Arc::new(Self { start: Instant::now(), state: Mutex::new(state) })
     }
@@ -92,7 +92,7 @@ impl Intake {
         asked.map(|asked| asked.entries.iter().map(text).collect::<Vec<_>>().join(" ")).collect()
     }
 
-    pub(crate) fn stored(&self) -> Vec<Entry> {
+    pub(crate) fn stored(&self) -> Vec<PutEntry> {
         lock(&self.state).stored.clone()
     }
 
@@ -101,13 +101,13 @@ impl Intake {
         self.stored().iter().map(text).collect()
     }
 
-    fn store(&self, entry: &Entry) -> Put {
+    fn store(&self, entry: &PutEntry) -> Put {
         let mut state = lock(&self.state);
         state.stored.push(entry.clone());
         Put { shard: "shard".into(), sequence_number: state.stored.len().to_string().into() }
     }
 
-    async fn take(&self, entries: Vec<Entry>) -> Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure> {
+    async fn take(&self, entries: Vec<PutEntry>) -> Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure> {
         let outcome = {
             let mut state = lock(&self.state);
             let k = state.asked.len();
@@ -134,7 +134,7 @@ impl Intake {
     }
 }
 
-fn text(entry: &Entry) -> String {
+fn text(entry: &PutEntry) -> String {
     String::from_utf8_lossy(&entry.data).into_owned()
 }
 
@@ -167,11 +167,11 @@ impl Service for Intake {
         no(Action::GetRecords)
     }
 
-    fn put<'a>(&'a self, _stream: &'a str, entry: Entry) -> Call<'a, Put> {
+    fn put<'a>(&'a self, _stream: &'a str, entry: PutEntry) -> Call<'a, Put> {
         async move { Ok(self.store(&entry)) }.boxed()
     }
 
-    fn put_all<'a>(&'a self, _stream: &'a str, entries: Vec<Entry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
+    fn put_all<'a>(&'a self, _stream: &'a str, entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
         self.take(entries).boxed()
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     connection::Connection,
     delivery::{Acker, Delivery},
     error::{KinesisError, service::FailureKind},
-    kinesis::{Entry, Service},
+    kinesis::{PutEntry, Service},
     publishing::{
         Publisher,
         error::PublishError,
@@ -165,7 +165,7 @@ async fn a_key_has_one_record_under_way_and_keeps_its_order_through_failures() {
 }
 
 /// The first copies of the records of each key are in order.
-fn assert_in_order(stored: &[Entry]) {
+fn assert_in_order(stored: &[PutEntry]) {
     let mut by_key: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for entry in stored {
         let number = String::from_utf8_lossy(&entry.data).parse().unwrap();
@@ -550,7 +550,7 @@ fn luck() -> impl Strategy<Value = Luck> {
     ]
 }
 
-fn outcome(luck: Option<&Luck>, entries: &[Entry]) -> Outcome {
+fn outcome(luck: Option<&Luck>, entries: &[PutEntry]) -> Outcome {
     match luck {
         None | Some(Luck::Stored) => Outcome::Stored,
         // One that is refused alone fails for good, which is for another test.

@@ -1,4 +1,4 @@
-//! A timer of a stream: set to a moment each time it is polled.
+//! A timer for hand-written streams: each poll passes the time at which it is to fire.
 
 use std::{
     pin::Pin,
@@ -8,12 +8,12 @@ use std::{
 use futures::FutureExt;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// See the module. It allocates once, with its first poll.
+/// The timer; see the module. It allocates once, at its first poll.
 #[derive(Debug, Default)]
 pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
 impl Timer {
-    /// Whether the moment has come; if not, wakes the task when it does.
+    /// Ready if the time `at` has come. If not, wakes the task at that time.
     pub(crate) fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
         if sleep.deadline() != at {

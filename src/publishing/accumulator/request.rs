@@ -3,13 +3,13 @@
 use tokio::time::Instant;
 
 use super::{Accumulator, QueuedEntry};
-use crate::kinesis::Entry;
+use crate::kinesis::PutEntry;
 
 /// A request to be made, and the number under which its answer is to be given.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) flight: u64,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<PutEntry>,
 }
 
 impl<T> Accumulator<T> {

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::*;
 use crate::{
     error::service::{Action, FailureKind, ServiceFailure},
-    kinesis::{Entry, Put},
+    kinesis::{Put, PutEntry},
 };
 
 fn rules() -> Rules {
@@ -313,19 +313,19 @@ fn who_gives_up_settles_everything_once_wherever_it_is() {
 #[cfg(feature = "kpl")]
 mod aggregates {
     use super::*;
-    use crate::wire::aggregate::{Format, is_aggregated};
+    use crate::wire::aggregate::{AggregateFormat, is_aggregated};
 
     fn machine() -> Machine {
         Machine::new(Rules { aggregate: Some(1_024), ..rules() })
     }
 
-    fn entries(machine: &mut Machine) -> (u64, Vec<Entry>) {
+    fn entries(machine: &mut Machine) -> (u64, Vec<PutEntry>) {
         let request = machine.accumulator.take(machine.now).expect("a request is due");
         (request.flight, request.entries)
     }
 
     fn inside(key: &str, hash: Option<u128>, payloads: &[&'static str]) -> Bytes {
-        Format::new(key, hash).encode(payloads.iter().map(|payload| Bytes::from_static(payload.as_bytes())))
+        AggregateFormat::new(key, hash).encode(payloads.iter().map(|payload| Bytes::from_static(payload.as_bytes())))
     }
 
     // P3
@@ -426,7 +426,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     machine: Machine,
     rules: Rules,
-    flights: Vec<(u64, Vec<Entry>)>,
+    flights: Vec<(u64, Vec<PutEntry>)>,
     /// By key: the numbers of the records in the order in which the stream has them.
     stream: BTreeMap<String, Vec<usize>>,
     /// What became of each record: whether it was stored.
@@ -480,7 +480,7 @@ impl Model {
         Ok(())
     }
 
-    fn play(&mut self, entries: &[Entry], fault: &Fault) -> Answer {
+    fn play(&mut self, entries: &[PutEntry], fault: &Fault) -> Answer {
         if entries.iter().flat_map(payloads).any(|payload| payload.starts_with(b"!")) {
             return Err(failure(FailureKind::Rejected));
         }
@@ -537,7 +537,7 @@ impl Model {
 }
 
 /// The payloads of the records in an entry.
-fn payloads(entry: &Entry) -> Vec<Bytes> {
+fn payloads(entry: &PutEntry) -> Vec<Bytes> {
     #[cfg(feature = "kpl")]
     if let Some(payloads) = crate::wire::aggregate::decode(&entry.data) {
         return payloads;
