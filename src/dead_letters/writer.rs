@@ -15,7 +15,7 @@ use crate::{
         chain::Chain,
         service::{Action, FailureKind, ServiceFailure},
     },
-    kinesis::Entry,
+    kinesis::PutEntry,
     state::{
         context::{EndsTheSubscription, SubscriptionContext},
         events::{Redelivery, Returned},
@@ -165,6 +165,6 @@ async fn put(context: &SubscriptionContext, to: &str, spent: &Returned) -> Resul
         ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, format!("nothing was sent: {error}"))
     };
     let record = record(context, spent).map_err(rejected)?;
-    let entry = Entry { partition_key: record.partition_key, explicit_hash_key: None, data: record.data };
+    let entry = PutEntry { partition_key: record.partition_key, explicit_hash_key: None, data: record.data };
     context.service.put(to, entry).await.map(drop)
 }

@@ -17,7 +17,7 @@ use crate::{
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
     kinesis::{
-        Call, Described, Entry, Fetched, ListedPage, ListedShard, Listing, Placed, Put, RawRecord, Service,
+        Call, Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, PutEntry, RawRecord, Service,
         StreamStatus, date_header::AnswerTime,
     },
     types::id::ShardId,
@@ -120,9 +120,9 @@ impl Service for SdkService {
         })
     }
 
-    fn put<'a>(&'a self, stream: &'a str, entry: Entry) -> Call<'a, Put> {
+    fn put<'a>(&'a self, stream: &'a str, entry: PutEntry) -> Call<'a, Put> {
         Box::pin(async move {
-            let Entry { partition_key, explicit_hash_key, data } = entry;
+            let PutEntry { partition_key, explicit_hash_key, data } = entry;
             let call = self.client.put_record().stream_name(stream).partition_key(partition_key);
             let call = call.data(Blob::from_maybe_shared(data));
             let call = call.set_explicit_hash_key(explicit_hash_key.map(|hash| hash.to_string()));
@@ -131,7 +131,7 @@ impl Service for SdkService {
         })
     }
 
-    fn put_all<'a>(&'a self, stream: &'a str, entries: Vec<Entry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
+    fn put_all<'a>(&'a self, stream: &'a str, entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
         Box::pin(async move {
             let count = entries.len();
             let entries = entries.into_iter().map(asked).collect::<Result<Vec<_>, _>>();
@@ -147,7 +147,7 @@ impl Service for SdkService {
     }
 }
 
-fn asked(entry: Entry) -> Result<types::PutRecordsRequestEntry, BuildError> {
+fn asked(entry: PutEntry) -> Result<types::PutRecordsRequestEntry, BuildError> {
     types::PutRecordsRequestEntry::builder()
         .partition_key(entry.partition_key)
         .set_explicit_hash_key(entry.explicit_hash_key.map(|hash| hash.to_string()))
@@ -384,8 +384,8 @@ mod tests {
         assert_eq!(canned.requests(), [asked]);
     }
 
-    fn entry(key: &str, explicit_hash_key: Option<u128>) -> Entry {
-        Entry { partition_key: key.to_owned(), explicit_hash_key, data: Bytes::from_static(b"abc") }
+    fn entry(key: &str, explicit_hash_key: Option<u128>) -> PutEntry {
+        PutEntry { partition_key: key.to_owned(), explicit_hash_key, data: Bytes::from_static(b"abc") }
     }
 
     // P3, L1

@@ -8,7 +8,7 @@ use crate::{
     config::limits::check_stream_name,
     connection::Connection,
     error::KinesisError,
-    kinesis::Entry,
+    kinesis::PutEntry,
     publishing::{
         error::PublishError,
         options::PublishTo,
@@ -66,7 +66,7 @@ impl Publisher {
         record.check(&data)?;
         let service = self.connection.service()?;
         let Outgoing { partition_key, explicit_hash_key, .. } = record;
-        let entry = Entry { partition_key, explicit_hash_key, data };
+        let entry = PutEntry { partition_key, explicit_hash_key, data };
         let put = service.put(stream, entry).await.map_err(|failure| KinesisError::refused(stream, failure))?;
         Ok(Published { shard: put.shard, sequence_number: put.sequence_number, sub_sequence_number: None })
     }

@@ -9,7 +9,7 @@ use super::put_service::PutService;
 
 use crate::{
     error::KinesisError,
-    kinesis::Entry,
+    kinesis::PutEntry,
     publishing::{
         error::PublishError,
         options::PublishTo,
@@ -71,7 +71,7 @@ async fn send(sink: &mut PublishSink, records: Vec<Outgoing>) {
 }
 
 /// Whether the first copies of each key's records are in order.
-fn assert_in_order(stored: &[Entry]) {
+fn assert_in_order(stored: &[PutEntry]) {
     let mut by_key: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for entry in stored {
         let number = String::from_utf8_lossy(&entry.data).parse().unwrap();

@@ -12,7 +12,7 @@ use crate::{
     config::position::Origin,
     connection::Connection,
     error::service::{Action, FailureKind, ServiceFailure},
-    kinesis::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
+    kinesis::{Call, Described, Fetched, ListedPage, Listing, Placed, Put, PutEntry, Service},
     publishing::publisher::Publisher,
     types::id::ShardId,
     util::mutex::lock,
@@ -41,10 +41,10 @@ pub(crate) enum Outcome {
 pub(crate) struct PutCall {
     /// The time since the start.
     pub(crate) at: Duration,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<PutEntry>,
 }
 
-type Plan = Box<dyn FnMut(usize, &[Entry]) -> Outcome + Send>;
+type Plan = Box<dyn FnMut(usize, &[PutEntry]) -> Outcome + Send>;
 
 /// The service, with the record of its requests.
 pub(crate) struct PutService {
@@ -55,12 +55,12 @@ pub(crate) struct PutService {
 struct State {
     plan: Plan,
     asked: Vec<PutCall>,
-    stored: Vec<Entry>,
+    stored: Vec<PutEntry>,
 }
 
 impl PutService {
     /// The plan picks the result of each request. It gets the request's number, from 0, and its entries.
-    pub(crate) fn new(plan: impl FnMut(usize, &[Entry]) -> Outcome + Send + 'static) -> Arc<Self> {
+    pub(crate) fn new(plan: impl FnMut(usize, &[PutEntry]) -> Outcome + Send + 'static) -> Arc<Self> {
         let state = State { plan: Box::new(plan), asked: Vec::new(), stored: Vec::new() };
         Arc::new(Self { start: Instant::now(), state: Mutex::new(state) })
     }
@@ -92,7 +92,7 @@ impl PutService {
         asked.map(|asked| asked.entries.iter().map(text).collect::<Vec<_>>().join(" ")).collect()
     }
 
-    pub(crate) fn stored(&self) -> Vec<Entry> {
+    pub(crate) fn stored(&self) -> Vec<PutEntry> {
         lock(&self.state).stored.clone()
     }
 
@@ -101,13 +101,13 @@ impl PutService {
         self.stored().iter().map(text).collect()
     }
 
-    fn store(&self, entry: &Entry) -> Put {
+    fn store(&self, entry: &PutEntry) -> Put {
         let mut state = lock(&self.state);
         state.stored.push(entry.clone());
         Put { shard: "shard".into(), sequence_number: state.stored.len().to_string().into() }
     }
 
-    async fn take(&self, entries: Vec<Entry>) -> Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure> {
+    async fn take(&self, entries: Vec<PutEntry>) -> Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure> {
         let outcome = {
             let mut state = lock(&self.state);
             let k = state.asked.len();
@@ -134,7 +134,7 @@ impl PutService {
     }
 }
 
-fn text(entry: &Entry) -> String {
+fn text(entry: &PutEntry) -> String {
     String::from_utf8_lossy(&entry.data).into_owned()
 }
 
@@ -167,11 +167,11 @@ impl Service for PutService {
         no(Action::GetRecords)
     }
 
-    fn put<'a>(&'a self, _stream: &'a str, entry: Entry) -> Call<'a, Put> {
+    fn put<'a>(&'a self, _stream: &'a str, entry: PutEntry) -> Call<'a, Put> {
         async move { Ok(self.store(&entry)) }.boxed()
     }
 
-    fn put_all<'a>(&'a self, _stream: &'a str, entries: Vec<Entry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
+    fn put_all<'a>(&'a self, _stream: &'a str, entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
         self.take(entries).boxed()
     }
 }

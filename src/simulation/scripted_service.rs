@@ -11,7 +11,7 @@ use super::{
 use crate::{
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
-    kinesis::{Call, Described, Entry, Fetched, ListedPage, Listing, Placed, Put, Service},
+    kinesis::{Call, Described, Fetched, ListedPage, Listing, Placed, Put, PutEntry, Service},
     types::id::ShardId,
 };
 
@@ -82,14 +82,14 @@ impl Service for ScriptedService {
         self.call((ServiceOp::GetRecords, Some(shard_of(iterator)), what), move |kinesis| kinesis.read(iterator, limit))
     }
 
-    fn put<'a>(&'a self, stream: &'a str, entry: Entry) -> Call<'a, Put> {
+    fn put<'a>(&'a self, stream: &'a str, entry: PutEntry) -> Call<'a, Put> {
         let what = format!("{stream} {}", entry.partition_key);
         self.call((ServiceOp::PutRecord, None, what), move |kinesis| {
             Ok(kinesis.write(stream, &entry.partition_key, entry.data))
         })
     }
 
-    fn put_all<'a>(&'a self, _stream: &'a str, _entries: Vec<Entry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
+    fn put_all<'a>(&'a self, _stream: &'a str, _entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
         self.call((ServiceOp::PutRecords, None, String::new()), |_| Err(FailureKind::Rejected))
     }
 }

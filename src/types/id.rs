@@ -1,4 +1,4 @@
-//! The names that Kinesis gives to things: shards and the places of records in them.
+//! The names that Kinesis gives: ids of shards, and sequence numbers of records.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Takes the text as it is; nothing is checked, since only the service says what is valid.
+            /// Takes the text unchanged and unchecked, since only the service knows which values are valid.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -49,17 +49,17 @@ macro_rules! name {
 name! {
     /// A shard's id, as in `shardId-000000000000`. Cheap to clone.
     ///
-    /// Ids are ordered as text, so that maps of shards are walked in one order on every run.
+    /// Ids are ordered as text, so that a map of shards has the same order on every run.
     #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
     ShardId
 }
 
 name! {
-    /// The place of a record in its shard: a decimal number of up to 128 digits. Cheap to clone.
+    /// The position of a record in its shard: a decimal number of up to 128 digits. Cheap to clone.
     ///
-    /// Two sequence numbers can be equal; they are deliberately not ordered. The order of a shard is the
-    /// order in which it delivered its records, and a closed shard's ending number, or the numbers of
-    /// some servers, do not sort that way.
+    /// Sequence numbers can be compared for equality, but deliberately not ordered. The order of a shard is the order
+    /// in which it delivered its records. The ending number of a closed shard, and the numbers of some servers, do not
+    /// sort that way.
     ///
     /// ```
     /// use kinesis_stream::SequenceNumber;

@@ -1,4 +1,4 @@
-//! A record as it is kept and as it is handed out: values only.
+//! A record as it is kept and as it is delivered: values only.
 
 use std::{
     fmt,
@@ -12,7 +12,7 @@ use crate::types::id::{SequenceNumber, ShardId};
 
 /// The headers of a record: names and values in the order in which the producer put them. Cheap to clone.
 ///
-/// Kinesis has no headers; they travel in a small envelope in front of the payload. A name may come more than once.
+/// Kinesis has no headers; a small envelope in front of the payload carries them. A name may occur more than once.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(Option<Arc<[(String, Bytes)]>>);
 
@@ -33,13 +33,13 @@ impl Headers {
         self.0.as_deref().unwrap_or_default().iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// How many there are.
+    /// The number of headers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.as_deref().map_or(0, <[_]>::len)
     }
 
-    /// Whether there are none.
+    /// Whether the record has no headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -52,7 +52,7 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// A record of a shard and where it stood. `T` is the payload: its bytes, or what they were decoded to.
+/// A record and its position in the stream. `T` is the payload: its bytes, or the value that they were decoded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<T = Bytes> {
     pub(crate) payload: T,
@@ -75,12 +75,12 @@ impl<T> Record<T> {
         self.payload
     }
 
-    /// The headers; empty where the producer set none.
+    /// The headers; empty if the producer set none.
     pub fn headers(&self) -> &Headers {
         &self.headers
     }
 
-    /// The partition key. None where the stream distributes records by itself and the producer named no key.
+    /// The partition key. `None` if the stream itself distributes records over its shards and the producer named no key.
     pub fn partition_key(&self) -> Option<&str> {
         self.partition_key.as_deref()
     }
@@ -90,25 +90,25 @@ impl<T> Record<T> {
         &self.stream
     }
 
-    /// The shard.
+    /// The id of the shard that the record was read from.
     pub fn shard(&self) -> &ShardId {
         &self.shard
     }
 
-    /// The place of the record in its shard.
+    /// The position of the record in its shard.
     pub fn sequence_number(&self) -> &SequenceNumber {
         &self.sequence_number
     }
 
-    /// When the service took the record, roughly: millisecond steps at best, and neither accurate nor in order
+    /// Roughly when the service received the record: in milliseconds at best, and neither accurate nor in order
     /// ([`ApproximateArrivalTimestamp`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_Record.html)).
     pub fn arrived_at(&self) -> Option<SystemTime> {
         system_time(self.arrived_at?)
     }
 }
 
-/// What is kept of a record as long as it may have to be delivered again. Where it was read, the shard of its shard
-/// knows.
+/// The part of a record that is kept for as long as the record may be redelivered. The stream and the shard are not
+/// in it: the state of the shard knows them.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) payload: Bytes,
@@ -119,14 +119,14 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// The record as it is handed out on its own.
+    /// The whole record, as it is delivered.
     pub(crate) fn into_record(self, stream: Arc<str>, shard: ShardId) -> Record {
         let Self { payload, headers, partition_key, sequence_number, arrived_at } = self;
         Record { payload, headers, partition_key, stream, shard, sequence_number, arrived_at }
     }
 }
 
-/// This many milliseconds after 1970 (UTC).
+/// The time that is this many milliseconds after 1970 (UTC); none if the platform cannot represent it.
 pub(crate) fn system_time(unix_millis: i64) -> Option<SystemTime> {
     let distance = Duration::from_millis(unix_millis.unsigned_abs());
     if unix_millis < 0 {

@@ -1,9 +1,9 @@
-//! Wall time. It is read here alone, for two things that cannot be had from the monotonic clock: to refuse a start in the
-//! future, and as a last resort where the service does not tell its own time. It never decides about a lease.
+//! Wall time. Only this file reads it, for two uses that the monotonic clock cannot serve: to refuse a start in the
+//! future, and as a last resort if the service does not report its own time. It never decides about a lease.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970 by this host's clock, which may be wrong.
+/// Milliseconds since 1970 (UTC) by this host's clock, which may be wrong.
 #[expect(clippy::disallowed_methods, reason = "the one place that reads wall time")]
 pub(crate) fn unix_millis() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

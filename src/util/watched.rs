@@ -1,7 +1,7 @@
-//! A value that some change and others wait for.
+//! A shared value. Some tasks change it, others wait until it meets a condition.
 //!
-//! Who waits is woken in the order of coming. A watch channel wakes in random order, and with it no run under a paused
-//! clock would be the same as the one before.
+//! **Why not a tokio watch channel.** Waiters are woken first in, first out. A watch channel wakes them in random
+//! order, so a simulation under a paused clock would not replay exactly from its seed.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,18 +9,18 @@ use tokio::sync::Notify;
 
 use crate::util::mutex::lock;
 
-/// See the module. Clones show the same value.
+/// The shared value; see the module. Clones share the same value.
 #[derive(Debug)]
-pub(crate) struct Watched<T>(Arc<Inner<T>>);
+pub(crate) struct Watched<T>(Arc<WatchedInner<T>>);
 
 #[derive(Debug)]
-struct Inner<T> {
-    state: Mutex<State<T>>,
+struct WatchedInner<T> {
+    state: Mutex<WatchedState<T>>,
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct WatchedState<T> {
     value: T,
     closed: bool,
 }
@@ -33,12 +33,15 @@ impl<T> Clone for Watched<T> {
 
 impl<T> Watched<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(Arc::new(Inner { state: Mutex::new(State { value, closed: false }), changed: Notify::new() }))
+        Self(Arc::new(WatchedInner {
+            state: Mutex::new(WatchedState { value, closed: false }),
+            changed: Notify::new(),
+        }))
     }
 
     /// Reads the value.
-    pub(crate) fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        look(&lock(&self.0.state).value)
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&lock(&self.0.state).value)
     }
 
     /// Changes the value.
@@ -47,22 +50,23 @@ impl<T> Watched<T> {
         self.0.changed.notify_waiters();
     }
 
-    /// The value does not change any more.
+    /// Declares that the value will not change any more, and wakes all waiters.
     pub(crate) fn close(&self) {
         lock(&self.0.state).closed = true;
         self.0.changed.notify_waiters();
     }
 
-    /// Waits until the value gives something. None if it does not change any more.
+    /// Waits until `find` returns something for the value, and returns that. Returns `None` if the value is
+    /// [closed](Self::close) and `find` still returns nothing.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only looks.
+    /// Cancel safe: it only reads the value.
     pub(crate) async fn wait_for<R>(&self, find: impl Fn(&T) -> Option<R>) -> Option<R> {
         loop {
-            let told = self.0.changed.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
+            let notified = self.0.changed.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
             {
                 let state = lock(&self.0.state);
                 let found = find(&state.value);
@@ -70,7 +74,7 @@ impl<T> Watched<T> {
                     return found;
                 }
             }
-            told.await;
+            notified.await;
         }
     }
 }
@@ -82,19 +86,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_waits_is_told_when_the_value_is_there_or_never_will_be() {
-        let board = Watched::new(0);
+    async fn waiters_are_woken_when_the_value_arrives_or_is_closed() {
+        let watched = Watched::new(0);
         let at = |n| {
-            let board = board.clone();
-            async move { board.wait_for(move |value| (*value >= n).then_some(*value)).await }
+            let watched = watched.clone();
+            async move { watched.wait_for(move |value| (*value >= n).then_some(*value)).await }
         };
         assert_eq!(at(0).now_or_never(), Some(Some(0)));
         let changes = async {
-            board.change(|value| *value = 1);
+            watched.change(|value| *value = 1);
             tokio::task::yield_now().await;
-            board.close();
+            watched.close();
         };
         assert_eq!(join3(at(1), at(2), changes).await, (Some(1), None, ()));
-        assert_eq!(board.read(|value| *value), 1);
+        assert_eq!(watched.read(|value| *value), 1);
     }
 }

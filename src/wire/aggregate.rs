@@ -1,9 +1,9 @@
-//! Telling a record that the Kinesis Producer Library aggregated from a plain one (R12), and making such records: a pure
-//! check and a pure codec.
+//! Recognises records that the Kinesis Producer Library aggregated (R12), and builds such records: a pure check and a
+//! pure encoder.
 //!
 //! An [aggregated record](https://github.com/awslabs/amazon-kinesis-producer/blob/master/aggregation-format.md) is a
-//! magic, a protobuf message that holds user records, and the MD5 of that message. The trailer decides: four bytes may
-//! begin any payload, so a magic with a wrong trailer is a plain record.
+//! magic, a protobuf message that holds user records, and the MD5 of that message as a trailer. The trailer decides:
+//! any payload may begin with the four bytes of the magic, so a magic with a wrong trailer is a plain record.
 
 use md5::{Digest, Md5};
 
@@ -13,9 +13,9 @@ mod disabled;
 mod encode;
 
 #[cfg(not(feature = "kpl"))]
-pub(crate) use self::disabled::Format;
+pub(crate) use self::disabled::NoAggregates as AggregateFormat;
 #[cfg(feature = "kpl")]
-pub(crate) use self::encode::Format;
+pub(crate) use self::encode::AggregateFormat;
 #[cfg(all(test, feature = "kpl"))]
 pub(crate) use self::encode::decode;
 
@@ -24,7 +24,7 @@ const MAGIC: &[u8] = b"\xf3\x89\x9a\xc2";
 /// The size of an MD5.
 const TRAILER: usize = 16;
 
-/// Whether these are several user records in one. A blob without the magic costs one comparison.
+/// Whether this blob holds several user records. A blob without the magic costs one comparison.
 pub(crate) fn is_aggregated(blob: &[u8]) -> bool {
     blob.strip_prefix(MAGIC)
         .and_then(<[u8]>::split_last_chunk::<TRAILER>)
@@ -42,13 +42,13 @@ mod tests {
 
     // R12
     #[test]
-    fn an_aggregated_record_is_told_by_its_magic_and_its_trailer() {
+    fn an_aggregated_record_is_recognised_by_its_magic_and_its_trailer() {
         assert!(is_aggregated(&[MAGIC, MESSAGE, MD5].concat()));
     }
 
     // R12, K2, K3
     #[test]
-    fn everything_else_is_a_plain_record() {
+    fn every_other_blob_is_a_plain_record() {
         let one_bit_off = [&MD5[..15], &[MD5[15] ^ 1]].concat();
         let table: [(&str, &[&[u8]]); 10] = [
             ("nothing", &[]),

@@ -1,12 +1,12 @@
-//! The envelope in which headers travel (S5): a pure codec.
+//! The envelope that carries a record's headers (S5): a pure codec.
 //!
 //! ```text
 //! "RSK2" | u32 length of the block | block: { u32 length | name | u32 length | value }* | payload
 //! ```
 //!
 //! Numbers are big-endian, names are UTF-8. The format is shared with services that are already deployed, so it does
-//! not change. Kinesis marks no record as enveloped, hence two rules: what does not parse to the last byte is
-//! somebody's payload, and a payload that would parse is wrapped before it is sent.
+//! not change. Kinesis does not mark a record as enveloped, hence two rules. A blob that does not parse to the last byte
+//! of its block is a plain payload. A payload that would parse is wrapped in an empty envelope before it is sent.
 
 use std::str;
 
@@ -19,8 +19,8 @@ const MAGIC: &[u8] = b"RSK2";
 /// The size of a length field.
 const LENGTH: usize = size_of::<u32>();
 
-/// The blob to send. Without headers it is the payload itself, not copied, unless a reader would take that for an
-/// envelope.
+/// The blob to send. Without headers it is the payload itself, not copied, unless a reader would mistake the payload
+/// for an envelope.
 pub(crate) fn encode(headers: &[(String, Bytes)], payload: Bytes) -> Result<Bytes, KinesisError> {
     if headers.is_empty() && parse(&payload).is_none() {
         return Ok(payload);
@@ -40,8 +40,8 @@ pub(crate) fn encode(headers: &[(String, Bytes)], payload: Bytes) -> Result<Byte
     Ok(blob.freeze())
 }
 
-/// The headers and the payload of a blob, both slices of it. Anything but an envelope is all payload; a blob without
-/// the magic costs one comparison.
+/// The headers and the payload of a blob, both as slices of it. A blob that is no envelope is all payload. A blob
+/// without the magic costs one comparison.
 pub(crate) fn decode(blob: Bytes) -> (Headers, Bytes) {
     match parse(&blob) {
         Some((headers, payload)) => (Headers::new(headers), payload),
@@ -90,7 +90,7 @@ mod tests {
 
     // S5
     #[test]
-    fn the_wire_format_is_the_one_that_deployed_services_speak() {
+    fn the_wire_format_is_the_one_of_deployed_services() {
         let blob = encode(&headers(&[("a", "xyz"), ("bc", "")]), Bytes::from_static(b"payload")).unwrap();
         let wire = b"RSK2\0\0\0\x16\0\0\0\x01a\0\0\0\x03xyz\0\0\0\x02bc\0\0\0\0payload";
         assert_eq!(blob, wire.as_slice());
@@ -111,7 +111,7 @@ mod tests {
 
     // S5
     #[test]
-    fn a_payload_that_reads_as_an_envelope_is_wrapped_in_an_empty_one() {
+    fn a_payload_that_parses_as_an_envelope_is_wrapped_in_an_empty_one() {
         let payload = encode(&headers(&[("a", "b")]), Bytes::from_static(b"c")).unwrap();
         let blob = encode(&[], payload.clone()).unwrap();
         assert_eq!(blob, [b"RSK2\0\0\0\0", payload.as_ref()].concat());
@@ -120,7 +120,7 @@ mod tests {
 
     // S5
     #[test]
-    fn what_does_not_parse_is_delivered_untouched() {
+    fn a_blob_that_does_not_parse_is_delivered_unchanged() {
         let table: [(&str, &[u8]); 9] = [
             ("the magic alone", b"RSK2"),
             ("another magic", b"RSK1\0\0\0\0payload"),
@@ -139,7 +139,7 @@ mod tests {
 
     // S5
     #[test]
-    fn names_repeat_in_order_and_nothing_is_copied() {
+    fn names_may_repeat_and_keep_their_order_and_values_are_not_copied() {
         let sent = headers(&[("id", "1"), ("trace", "t"), ("id", "2")]);
         let blob = encode(&sent, Bytes::from_static(b"payload")).unwrap();
         let (headers, payload) = decode(blob.clone());
@@ -151,7 +151,7 @@ mod tests {
 
     // S5, S2
     #[test]
-    fn headers_too_long_for_their_length_field_are_refused_before_anything_is_copied() {
+    fn headers_too_long_for_their_length_field_are_refused_before_any_copy() {
         let value = Bytes::from(vec![0; 64 << 20]);
         let sent: Vec<_> = (0..64).map(|n| (n.to_string(), value.clone())).collect();
         let refusal = encode(&sent, Bytes::new()).unwrap_err().to_string();
@@ -175,7 +175,7 @@ mod tests {
     proptest! {
         // S5
         #[test]
-        fn every_record_comes_back_as_it_was_sent(headers in headers_strategy(), payload in blob()) {
+        fn every_record_decodes_to_the_headers_and_payload_that_were_sent(headers in headers_strategy(), payload in blob()) {
             let payload = Bytes::from(payload);
             let blob = encode(&headers, payload.clone()).unwrap();
             prop_assert_eq!(decode(blob), (Headers::new(headers), payload));

@@ -5,7 +5,9 @@ use std::iter;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::{error::service::ServiceFailure, kinesis::Entry, publishing::record::Outgoing, wire::aggregate::Format};
+use crate::{
+    error::service::ServiceFailure, kinesis::PutEntry, publishing::record::Outgoing, wire::aggregate::AggregateFormat,
+};
 
 /// An accepted record. It is boxed because it moves through several collections.
 #[derive(Debug)]
@@ -50,10 +52,10 @@ impl<T> QueuedEntry<T> {
         self.size
     }
 
-    pub(super) fn entry(&self) -> Entry {
+    pub(super) fn entry(&self) -> PutEntry {
         let Outgoing { partition_key, explicit_hash_key, .. } = &self.first.record;
         let data = if self.rest.is_empty() { self.first.data.clone() } else { self.aggregated() };
-        Entry { partition_key: partition_key.clone(), explicit_hash_key: *explicit_hash_key, data }
+        PutEntry { partition_key: partition_key.clone(), explicit_hash_key: *explicit_hash_key, data }
     }
 
     /// The number of records.
@@ -99,7 +101,7 @@ impl<T> QueuedEntry<T> {
 
     fn size_with(&self, item: &AcceptedRecord<T>) -> usize {
         let Outgoing { partition_key, explicit_hash_key, .. } = &self.first.record;
-        let format = Format::new(partition_key, *explicit_hash_key);
+        let format = AggregateFormat::new(partition_key, *explicit_hash_key);
         let so_far = if self.rest.is_empty() {
             partition_key.len() + format.empty() + format.record(self.first.data.len())
         } else {
@@ -111,6 +113,6 @@ impl<T> QueuedEntry<T> {
     fn aggregated(&self) -> Bytes {
         let Outgoing { partition_key, explicit_hash_key, .. } = &self.first.record;
         let records = self.items().map(|item| item.data.clone());
-        Format::new(partition_key, *explicit_hash_key).encode(records)
+        AggregateFormat::new(partition_key, *explicit_hash_key).encode(records)
     }
 }

@@ -10,13 +10,13 @@
 use tokio::time::Instant;
 
 use super::{Accumulator, QueuedEntry};
-use crate::kinesis::Entry;
+use crate::kinesis::PutEntry;
 
 /// A request to make. `flight` identifies its response.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) flight: u64,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<PutEntry>,
 }
 
 impl<T> Accumulator<T> {

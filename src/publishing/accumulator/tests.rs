@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     error::service::{Action, FailureKind, ServiceFailure},
-    kinesis::{Entry, Put},
+    kinesis::{Put, PutEntry},
 };
 
 #[cfg(feature = "kpl")]

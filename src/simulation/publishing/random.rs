@@ -11,7 +11,7 @@ use super::{
     LONG, assert_in_order, records, result_texts, sink, to,
 };
 
-use crate::{error::service::FailureKind, kinesis::Entry};
+use crate::{error::service::FailureKind, kinesis::PutEntry};
 
 #[derive(Clone, Debug)]
 enum PlannedOutcome {
@@ -33,7 +33,7 @@ fn planned_outcome() -> impl Strategy<Value = PlannedOutcome> {
     ]
 }
 
-fn outcome(planned_outcome: Option<&PlannedOutcome>, entries: &[Entry]) -> Outcome {
+fn outcome(planned_outcome: Option<&PlannedOutcome>, entries: &[PutEntry]) -> Outcome {
     match planned_outcome {
         None | Some(PlannedOutcome::Stored) => Outcome::Stored,
         // A record that is refused alone fails for good. Another test covers that.

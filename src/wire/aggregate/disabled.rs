@@ -1,12 +1,13 @@
-//! In place of [`encode`](super::encode) where the feature `kpl` is off: no aggregate is within any limit, so none is made.
+//! Takes the place of the encoder if the feature `kpl` is off. It reports a size beyond every limit, so no aggregate is
+//! built.
 
 use bytes::Bytes;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Format;
+pub(crate) struct NoAggregates;
 
-#[expect(clippy::unused_self, reason = "it stands in for one that has a key")]
-impl Format {
+#[expect(clippy::unused_self, reason = "it has the signatures of `AggregateFormat`")]
+impl NoAggregates {
     pub(crate) fn new(_: &str, _: Option<u128>) -> Self {
         Self
     }

@@ -1,4 +1,4 @@
-//! Making an aggregated record of user records that share a partition key and an explicit hash key.
+//! Builds an aggregated record from user records that share a partition key and an explicit hash key.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use md5::{Digest, Md5};
@@ -13,11 +13,11 @@ struct AggregatedRecord {
     #[prost(string, repeated, tag = "2")]
     explicit_hash_keys: Vec<String>,
     #[prost(message, repeated, tag = "3")]
-    records: Vec<Record>,
+    records: Vec<UserRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Record {
+struct UserRecord {
     #[prost(uint64, required, tag = "1")]
     partition_key: u64,
     #[prost(uint64, optional, tag = "2")]
@@ -28,12 +28,12 @@ struct Record {
 
 /// The key and hash that the user records of one aggregate share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Format<'a> {
+pub(crate) struct AggregateFormat<'a> {
     partition_key: &'a str,
     explicit_hash_key: Option<u128>,
 }
 
-impl<'a> Format<'a> {
+impl<'a> AggregateFormat<'a> {
     pub(crate) fn new(partition_key: &'a str, explicit_hash_key: Option<u128>) -> Self {
         Self { partition_key, explicit_hash_key }
     }
@@ -44,7 +44,7 @@ impl<'a> Format<'a> {
         MAGIC.len() + field(self.partition_key.len()) + hash + TRAILER
     }
 
-    /// What a record of so many bytes adds to it.
+    /// How much a user record with `data` bytes adds to it.
     pub(crate) fn record(self, data: usize) -> usize {
         let indices = if self.explicit_hash_key.is_some() { 4 } else { 2 };
         field(indices + field(data))
@@ -55,7 +55,7 @@ impl<'a> Format<'a> {
         let message = AggregatedRecord {
             partition_keys: vec![self.partition_key.to_owned()],
             explicit_hash_keys: self.explicit_hash_key.iter().map(u128::to_string).collect(),
-            records: records.map(|data| Record { partition_key: 0, explicit_hash_key, data }).collect(),
+            records: records.map(|data| UserRecord { partition_key: 0, explicit_hash_key, data }).collect(),
         };
         let message = message.encode_to_vec();
         let mut blob = BytesMut::with_capacity(MAGIC.len() + message.len() + TRAILER);
@@ -66,14 +66,14 @@ impl<'a> Format<'a> {
     }
 }
 
-/// The data of the user records, for tests; none if it is no aggregate.
+/// The data of the user records, for tests; none if the blob is no aggregate.
 #[cfg(test)]
 pub(crate) fn decode(blob: &Bytes) -> Option<Vec<Bytes>> {
     let message = super::is_aggregated(blob).then(|| &blob[MAGIC.len()..blob.len() - TRAILER])?;
     Some(AggregatedRecord::decode(message).ok()?.records.into_iter().map(|record| record.data).collect())
 }
 
-/// The size of a field with a one-byte tag and so many bytes of content.
+/// The size of a field with a one-byte tag and `content` bytes.
 fn field(content: usize) -> usize {
     1 + encoded_len_varint(content as u64) + content
 }
@@ -94,30 +94,30 @@ mod tests {
     }
 
     #[test]
-    fn the_wire_format_is_that_of_the_producer_library() {
+    fn the_wire_format_is_the_one_of_the_kinesis_producer_library() {
         let records = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
-        let blob = Format::new("key", None).encode(records.into_iter());
+        let blob = AggregateFormat::new("key", None).encode(records.into_iter());
         let message = b"\x0a\x03key\x1a\x07\x08\x00\x1a\x03one\x1a\x07\x08\x00\x1a\x03two";
         let md5 = b"\x70\x37\xde\x34\x1d\x8f\xa5\x4f\xb0\x57\xe9\xd8\xcb\x91\xca\xa6";
         assert_eq!(blob, [MAGIC, message, md5].concat());
 
-        let blob = Format::new("k", Some(7)).encode([Bytes::from_static(b"x")].into_iter());
+        let blob = AggregateFormat::new("k", Some(7)).encode([Bytes::from_static(b"x")].into_iter());
         let message = b"\x0a\x01k\x12\x017\x1a\x07\x08\x00\x10\x00\x1a\x01x";
         assert_eq!(blob[MAGIC.len()..blob.len() - TRAILER], message[..]);
     }
 
     proptest! {
         #[test]
-        fn every_aggregate_has_the_size_that_was_told_and_comes_apart_again(
+        fn every_aggregate_has_the_announced_size_and_decodes_to_its_records(
             key in ".{1,200}",
             hash in proptest::option::of(prop_oneof![Just(0), Just(9), Just(10), Just(u128::MAX), any::<u128>()]),
             records in vec(vec(any::<u8>(), 0..300), 1..20),
         ) {
-            let format = Format::new(&key, hash);
+            let format = AggregateFormat::new(&key, hash);
             let records: Vec<Bytes> = records.into_iter().map(Bytes::from).collect();
             let blob = format.encode(records.iter().cloned());
-            let told = format.empty() + records.iter().map(|data| format.record(data.len())).sum::<usize>();
-            prop_assert_eq!(blob.len(), told);
+            let announced = format.empty() + records.iter().map(|data| format.record(data.len())).sum::<usize>();
+            prop_assert_eq!(blob.len(), announced);
             prop_assert!(is_aggregated(&blob));
             let inside = decoded(&blob);
             prop_assert_eq!(inside.partition_keys, vec![key]);

@@ -1,19 +1,19 @@
 //! KPL aggregates that the accumulator builds.
 
 use super::*;
-use crate::wire::aggregate::{Format, is_aggregated};
+use crate::wire::aggregate::{AggregateFormat, is_aggregated};
 
 fn machine() -> Machine {
     Machine::new(PublishRules { aggregate: Some(1_024), ..rules() })
 }
 
-fn entries(machine: &mut Machine) -> (u64, Vec<Entry>) {
+fn entries(machine: &mut Machine) -> (u64, Vec<PutEntry>) {
     let request = machine.accumulator.take(machine.now).expect("a request is due");
     (request.flight, request.entries)
 }
 
 fn inside(key: &str, hash: Option<u128>, payloads: &[&'static str]) -> Bytes {
-    Format::new(key, hash).encode(payloads.iter().map(|payload| Bytes::from_static(payload.as_bytes())))
+    AggregateFormat::new(key, hash).encode(payloads.iter().map(|payload| Bytes::from_static(payload.as_bytes())))
 }
 
 // P3

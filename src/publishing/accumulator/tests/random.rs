@@ -49,7 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     machine: Machine,
     rules: PublishRules,
-    flights: Vec<(u64, Vec<Entry>)>,
+    flights: Vec<(u64, Vec<PutEntry>)>,
     /// By key: the numbers of the records in the order in which the stream has them.
     stream: BTreeMap<String, Vec<usize>>,
     /// What became of each record: whether it was stored.
@@ -103,7 +103,7 @@ impl Model {
         Ok(())
     }
 
-    fn play(&mut self, entries: &[Entry], fault: &Fault) -> Answer {
+    fn play(&mut self, entries: &[PutEntry], fault: &Fault) -> Answer {
         if entries.iter().flat_map(payloads).any(|payload| payload.starts_with(b"!")) {
             return Err(failure(FailureKind::Rejected));
         }
@@ -160,7 +160,7 @@ impl Model {
 }
 
 /// The payloads of the records in an entry.
-fn payloads(entry: &Entry) -> Vec<Bytes> {
+fn payloads(entry: &PutEntry) -> Vec<Bytes> {
     #[cfg(feature = "kpl")]
     if let Some(payloads) = crate::wire::aggregate::decode(&entry.data) {
         return payloads;
