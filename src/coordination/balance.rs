@@ -25,12 +25,12 @@ use crate::{lease::Lease, types::id::ShardId};
 pub(crate) struct HeldShard<'a> {
     pub(crate) shard: &'a ShardId,
     pub(crate) owner: &'a str,
-    pub(crate) request: Request<'a>,
+    pub(crate) request: HandOverRequest<'a>,
 }
 
 /// Whether an instance requested the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request<'a> {
+pub(crate) enum HandOverRequest<'a> {
     None,
     By(&'a str),
     /// The shard cannot move here: its owner was asked and does not release it, or this instance could not read it now.
@@ -50,11 +50,11 @@ pub(crate) fn shards_to_request<'a>(
     for held in held {
         shares.entry(held.owner).or_default();
         let requester = match held.request {
-            Request::By(requester) => requester,
-            Request::None | Request::Unmovable => held.owner,
+            HandOverRequest::By(requester) => requester,
+            HandOverRequest::None | HandOverRequest::Unmovable => held.owner,
         };
         *shares.entry(requester).or_default() += 1;
-        if held.request == Request::None && held.owner != me {
+        if held.request == HandOverRequest::None && held.owner != me {
             movable.entry(held.owner).or_default().insert(held.shard);
         }
     }
@@ -121,9 +121,9 @@ mod tests {
             shard,
             owner,
             request: match request.as_str() {
-                "" => Request::None,
-                "!" => Request::Unmovable,
-                requester => Request::By(requester),
+                "" => HandOverRequest::None,
+                "!" => HandOverRequest::Unmovable,
+                requester => HandOverRequest::By(requester),
             },
         });
         held.collect()
@@ -181,7 +181,8 @@ mod tests {
                     .map(|n| HeldShard {
                         shard: &shards[n],
                         owner: &names[owners[n]],
-                        request: requesters[n].map_or(Request::None, |requester| Request::By(&names[requester])),
+                        request: requesters[n]
+                            .map_or(HandOverRequest::None, |requester| HandOverRequest::By(&names[requester])),
                     })
                     .collect();
                 for shard in shards_to_request(&names[me], 0, usize::MAX, &held) {

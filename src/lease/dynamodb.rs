@@ -28,7 +28,7 @@ mod write;
 
 use self::{
     attribute::{OWNER, WANTED_BY, text},
-    client::{Chain, ClientSource},
+    client::{ClientSource, StandardChain},
     counters::Counters,
     keys::Keys,
     table::Table,
@@ -160,7 +160,7 @@ impl DynamoDbLeaseStore {
     ///
     /// [`KinesisError::Invalid`]: the name is not 3 to 255 letters, digits, `_`, `.` and `-`.
     pub fn new(table: impl Into<Arc<str>>) -> Result<Self, KinesisError> {
-        Self::with(table.into(), ClientSource::Chain(Chain::default()))
+        Self::with(table.into(), ClientSource::StandardChain(StandardChain::default()))
     }
 
     /// Leases in this table, with this configuration and its retries and timeouts. If it sets no timeout of an attempt,

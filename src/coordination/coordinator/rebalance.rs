@@ -25,7 +25,7 @@ use tokio::time::{Duration, Instant};
 
 use super::task::{CALLS_AT_ONCE, Coordinator};
 use crate::{
-    coordination::balance::{HeldShard, Request, shards_to_request},
+    coordination::balance::{HandOverRequest, HeldShard, shards_to_request},
     error::chain::Chain,
     lease::{Lease, Write},
     types::id::ShardId,
@@ -96,16 +96,19 @@ impl Coordinator {
         let patience = self.patience();
         match (row.owner.as_deref(), row.wanted_by.as_deref()) {
             (Some(owner), Some(requester)) if requester == me && self.requests.is_overdue(shard, patience, now) => {
-                Some(HeldShard { shard, owner, request: Request::Unmovable })
+                Some(HeldShard { shard, owner, request: HandOverRequest::Unmovable })
             }
-            (Some(owner), Some(requester)) => Some(HeldShard { shard, owner, request: Request::By(requester) }),
+            (Some(owner), Some(requester)) => Some(HeldShard { shard, owner, request: HandOverRequest::By(requester) }),
             (Some(owner), None) => {
-                let request = if self.would_take.contains(shard) { Request::None } else { Request::Unmovable };
+                let request =
+                    if self.would_take.contains(shard) { HandOverRequest::None } else { HandOverRequest::Unmovable };
                 (owner != me).then_some(HeldShard { shard, owner, request })
             }
-            (None, Some(requester)) => {
-                (requester != me).then_some(HeldShard { shard, owner: requester, request: Request::By(requester) })
-            }
+            (None, Some(requester)) => (requester != me).then_some(HeldShard {
+                shard,
+                owner: requester,
+                request: HandOverRequest::By(requester),
+            }),
             (None, None) => None,
         }
     }

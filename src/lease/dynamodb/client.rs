@@ -30,12 +30,12 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(super) enum ClientSource {
     Given(Client),
-    Chain(Chain),
+    StandardChain(StandardChain),
 }
 
 /// The SDK's standard chain, with the user's settings on top.
 #[derive(Clone, Default)]
-pub(super) struct Chain {
+pub(super) struct StandardChain {
     access: Access,
     /// An abandoned call leaves this, and the next call continues it.
     loading: Arc<Mutex<Option<Loading>>>,
@@ -52,9 +52,9 @@ impl ClientSource {
     /// Changes the settings on top of the chain.
     pub(super) fn set(self, set: impl FnOnce(&mut Access)) -> Self {
         match self {
-            Self::Chain(mut chain) => {
+            Self::StandardChain(mut chain) => {
                 set(&mut chain.access);
-                Self::Chain(Chain { access: chain.access, loading: Arc::default() })
+                Self::StandardChain(StandardChain { access: chain.access, loading: Arc::default() })
             }
             given @ Self::Given(_) => given,
         }
@@ -68,12 +68,12 @@ impl ClientSource {
     pub(super) async fn client(&self) -> Result<Client, StoreError> {
         match self {
             Self::Given(client) => Ok(client.clone()),
-            Self::Chain(chain) => chain.client().await,
+            Self::StandardChain(chain) => chain.client().await,
         }
     }
 }
 
-impl Chain {
+impl StandardChain {
     async fn client(&self) -> Result<Client, StoreError> {
         let loading = lock(&self.loading).get_or_insert_with(|| load(self.access.clone()).boxed().shared()).clone();
         let loaded = loading.clone().await;
@@ -98,7 +98,7 @@ impl fmt::Debug for ClientSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Given(_) => f.write_str("Given"),
-            Self::Chain(chain) => chain.access.fmt(f),
+            Self::StandardChain(chain) => chain.access.fmt(f),
         }
     }
 }

@@ -182,7 +182,9 @@ mod tests {
 
     #[test]
     fn the_name_of_a_table_is_checked_before_any_call() {
-        let table = |name: &str| Table::new(name.into(), ClientSource::Chain(super::super::client::Chain::default()));
+        let table = |name: &str| {
+            Table::new(name.into(), ClientSource::StandardChain(super::super::client::StandardChain::default()))
+        };
         for name in ["abc", "my-leases_v1.2", &"x".repeat(255)] {
             table(name).unwrap();
         }

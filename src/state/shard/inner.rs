@@ -12,12 +12,7 @@ use crate::{
     config::position::{Checkpoint, Origin},
     error::KinesisError,
     kinesis::ListedShard,
-    state::{
-        context::SubscriptionContext,
-        page::Page,
-        shard::{lease_term::LeaseTerm, view::ShardView},
-        tracker::Tracker,
-    },
+    state::{context::SubscriptionContext, page::Page, shard::lease_term::LeaseTerm, tracker::Tracker},
     types::id::ShardId,
     util::mutex::lock,
 };
@@ -118,11 +113,6 @@ impl Shard {
             counts: ShardCounts::default(),
         };
         Self { context, id, bytes_held: Arc::default(), inner: Mutex::new(inner), room: Notify::new() }
-    }
-
-    /// A snapshot of its state. Costs one short lock.
-    pub(crate) fn view(&self) -> ShardView {
-        self.write(|inner| ShardView::new(inner))
     }
 
     pub(super) fn write<T>(&self, step: impl FnOnce(&mut ShardInner) -> T) -> T {

@@ -4,7 +4,7 @@
 use tokio::time::Instant;
 
 use crate::state::shard::{
-    inner::{ServiceStatus, ShardInner},
+    inner::{ServiceStatus, Shard, ShardInner},
     lease_term::TermView,
 };
 
@@ -20,8 +20,15 @@ pub(crate) struct ShardView {
     ended_here: bool,
 }
 
+impl Shard {
+    /// A snapshot of its state. Takes one short lock.
+    pub(crate) fn view(&self) -> ShardView {
+        self.write(|inner| ShardView::new(inner))
+    }
+}
+
 impl ShardView {
-    pub(super) fn new(inner: &ShardInner) -> Self {
+    fn new(inner: &ShardInner) -> Self {
         Self {
             term: inner.term.as_ref().map(super::lease_term::LeaseTerm::view),
             elsewhere: inner.elsewhere.as_ref().map(|(_, epoch)| *epoch),

@@ -18,7 +18,7 @@ enum Fault {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RandomStep {
     Accept { key: u8, size: usize, is_poison: bool },
     Answer(Index, Fault),
     Wait(u64),
@@ -36,12 +36,12 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RandomStep> {
     prop_oneof![
         6 => (0..6_u8, 0..40_usize, prop::bool::weighted(0.05))
-            .prop_map(|(key, size, is_poison)| Step::Accept { key, size, is_poison }),
-        3 => (any::<Index>(), fault()).prop_map(|(of, fault)| Step::Answer(of, fault)),
-        1 => (0..400_u64).prop_map(Step::Wait),
+            .prop_map(|(key, size, is_poison)| RandomStep::Accept { key, size, is_poison }),
+        3 => (any::<Index>(), fault()).prop_map(|(of, fault)| RandomStep::Answer(of, fault)),
+        1 => (0..400_u64).prop_map(RandomStep::Wait),
     ]
 }
 
@@ -62,21 +62,21 @@ impl Model {
         Self { machine, rules, flights: Vec::new(), stream: BTreeMap::new(), settled: BTreeMap::new() }
     }
 
-    fn act(&mut self, step: Step) -> Result<(), TestCaseError> {
+    fn act(&mut self, step: RandomStep) -> Result<(), TestCaseError> {
         match step {
-            Step::Accept { key, size, is_poison } => {
+            RandomStep::Accept { key, size, is_poison } => {
                 let mark = if is_poison { "!" } else { "" };
                 let payload = format!("{mark}{}:{}", self.machine.next, ".".repeat(size));
                 self.machine.accept_one(Outgoing::new(format!("key {key}"), payload));
             }
-            Step::Answer(of, fault) => {
+            RandomStep::Answer(of, fault) => {
                 if !self.flights.is_empty() {
                     let (flight, entries) = self.flights.remove(of.index(self.flights.len()));
                     let answer = self.play(&entries, &fault);
                     self.machine.accumulator.answer(flight, answer, self.machine.now);
                 }
             }
-            Step::Wait(time) => drop(self.machine.after(millis(time))),
+            RandomStep::Wait(time) => drop(self.machine.after(millis(time))),
         }
         self.look()
     }
