@@ -155,8 +155,8 @@ impl KinesisBroker {
     /// # Errors
     ///
     /// - [`KinesisError::Invalid`]: the configuration lacks a region or another required part, the endpoint is no URL,
-    ///   the owner id or the name of the consumer is empty, the call timeout is outside its limits, or the build has no HTTP
-    ///   client: the cargo feature `default-https-client` is off and the configuration names none.
+    ///   the owner id or the name of the consumer is empty, the call timeout is outside its limits, or the build has no
+    ///   HTTP client: the cargo feature `default-https-client` is off and the configuration names none.
     /// - [`KinesisError::NotConnected`]: the connection, which clones share, was shut down.
     ///
     /// # Cancel safety

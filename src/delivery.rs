@@ -1,7 +1,7 @@
 //! Deliveries: what the stream yields, and how the user settles it.
 //!
-//! A delivery has two parts: the payload, which the user may map or move out, and the acker, which settles the record at
-//! its shard. The code of the user sees only this folder; `subscription/` makes the deliveries, and `publishing/`
+//! A delivery has two parts: the payload, which the user may map or move out, and the acker, which settles the record
+//! at its shard. The code of the user sees only this folder; `subscription/` makes the deliveries, and `publishing/`
 //! settles them through their ackers.
 //!
 //! Read in this order:

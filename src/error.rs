@@ -95,8 +95,8 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// A read of one shard failed. The reader retries after one second. After eleven failures in a row it gives the shard
-    /// up, and the library takes the shard again at the next listing. No record is lost.
+    /// A read of one shard failed. The reader retries after one second. After eleven failures in a row it gives the
+    /// shard up, and the library takes the shard again at the next listing. No record is lost.
     #[error(
         "stream {stream}, shard {shard}: a read failed ({failures} in a row; {})",
         if *.gave_up { "the reader gave up; a new one starts at the next listing" } else { "the reader retries" }
@@ -148,7 +148,8 @@ pub enum KinesisError {
         owner: Option<Arc<str>>,
     },
 
-    /// A [`seek`](crate::Seeker::seek) could not move some shards. They continue at their old position; all others moved.
+    /// A [`seek`](crate::Seeker::seek) could not move some shards. They continue at their old position; all others
+    /// moved.
     #[error(
         "stream {stream}: {} could not be moved; reading continues at their old position",
         shards.iter().map(|shard| format!("shard {shard}")).collect::<Vec<_>>().join(", ")
@@ -163,8 +164,8 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// This subscription does not read the shard that a [`seek`](crate::Seeker::seek) names: another instance holds it, it
-    /// was read to its end, or it does not exist.
+    /// This subscription does not read the shard that a [`seek`](crate::Seeker::seek) names: another instance holds it,
+    /// it was read to its end, or it does not exist.
     #[error("stream {stream}: shard {shard} is not being read by this subscription")]
     #[non_exhaustive]
     NotHeld {
@@ -191,8 +192,8 @@ pub enum KinesisError {
         epoch: u64,
     },
 
-    /// A record in which the Kinesis Producer Library aggregated several user records. The library does not deliver it as
-    /// data. This error takes its place in the order of the shard, and the record counts as settled.
+    /// A record in which the Kinesis Producer Library aggregated several user records. The library does not deliver it
+    /// as data. This error takes its place in the order of the shard, and the record counts as settled.
     #[error(
         "stream {stream}, shard {shard}, sequence number {sequence_number}: a record aggregated by the Kinesis Producer \
          Library ({} bytes), which is not split into its user records; turn aggregation off in the producer",
@@ -212,8 +213,8 @@ pub enum KinesisError {
         data: Bytes,
     },
 
-    /// A record used up its [`max_attempts`](crate::KinesisStream::max_attempts), and it cannot become a dead letter. The
-    /// library does not redeliver it. This error takes its place and carries the record, which counts as settled.
+    /// A record used up its [`max_attempts`](crate::KinesisStream::max_attempts), and it cannot become a dead letter.
+    /// The library does not redeliver it. This error takes its place and carries the record, which counts as settled.
     #[error(
         "stream {}, shard {}, sequence number {}: given up after attempt {attempts}: {reason}{}",
         record.stream(), record.shard(), record.sequence_number(),
@@ -233,8 +234,9 @@ pub enum KinesisError {
         source: Option<ServiceFailure>,
     },
 
-    /// A record that used up its attempts could not be written to the dead-letter stream. The library retries. Until the
-    /// write succeeds, the record stays unsettled and the checkpoint stays before it. The rest of the shard continues.
+    /// A record that used up its attempts could not be written to the dead-letter stream. The library retries. Until
+    /// the write succeeds, the record stays unsettled and the checkpoint stays before it. The rest of the shard
+    /// continues.
     #[error(
         "stream {stream}, shard {shard}, sequence number {sequence_number}: the record could not be written to the \
          dead-letter stream {dead_letter}; the library retries"
@@ -267,13 +269,13 @@ pub enum KinesisError {
         shard: ShardId,
         /// The record that the checkpoint names.
         checkpoint: SequenceNumber,
-        /// The response of the service. None if it accepted the checkpoint and then returned nothing for a minute while it
-        /// reported the lag of the whole retention period.
+        /// The response of the service. None if it accepted the checkpoint and then returned nothing for a minute while
+        /// it reported the lag of the whole retention period.
         source: Option<ServiceFailure>,
     },
 
-    /// A shard left the stream before it was read to its end: its records are older than the retention period. The library
-    /// releases its lease and reads its children.
+    /// A shard left the stream before it was read to its end: its records are older than the retention period. The
+    /// library releases its lease and reads its children.
     #[error("stream {stream}, shard {shard} is gone before it was read to its end; its children start without it")]
     #[non_exhaustive]
     ShardGone {
@@ -283,8 +285,8 @@ pub enum KinesisError {
         shard: ShardId,
     },
 
-    /// The stream was deleted and created again under its name. The library ignores the checkpoints of the old stream and
-    /// reads the new one from its oldest record.
+    /// The stream was deleted and created again under its name. The library ignores the checkpoints of the old stream
+    /// and reads the new one from its oldest record.
     #[error("stream {stream} was deleted and created again; the new one is read from its start")]
     #[non_exhaustive]
     StreamRecreated {
@@ -292,8 +294,8 @@ pub enum KinesisError {
         stream: Arc<str>,
     },
 
-    /// The service refuses this record permanently, for example because it is too large for the stream. It was sent alone,
-    /// so no other record is affected.
+    /// The service refuses this record permanently, for example because it is too large for the stream. It was sent
+    /// alone, so no other record is affected.
     #[error("stream {stream}: the service refuses the record")]
     #[non_exhaustive]
     Refused {
@@ -303,8 +305,8 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// The sink retried a record until its time or its attempts were used up. If a response was lost, the record may be in
-    /// the stream.
+    /// The sink retried a record until its time or its attempts were used up. If a response was lost, the record may be
+    /// in the stream.
     #[error("stream {stream}: a record could not be published in {attempts} attempts and {waited:?}")]
     #[non_exhaustive]
     GaveUp {
@@ -318,9 +320,9 @@ pub enum KinesisError {
         source: Option<ServiceFailure>,
     },
 
-    /// The tasks of a subscription ended before it was closed: their runtime was shut down, or the lease store panicked.
-    /// The subscription ends after this error, and its leases expire. For a record of a sink: the runtime ended before
-    /// the service confirmed the record.
+    /// The tasks of a subscription ended before it was closed: their runtime was shut down, or the lease store
+    /// panicked. The subscription ends after this error, and its leases expire. For a record of a sink: the runtime
+    /// ended before the service confirmed the record.
     #[error(
         "stream {stream}: the tasks that worked on it ended: their runtime was shut down, or the lease store panicked"
     )]

@@ -1,4 +1,5 @@
-//! The parsers of bytes that others wrote, for the fuzz targets in `fuzz/`. A build without `--cfg fuzzing` has none of it.
+//! The parsers of bytes that others wrote, for the fuzz targets in `fuzz/`. A build without `--cfg fuzzing` has none of
+//! it.
 //!
 //! Each function panics where a promise is broken.
 

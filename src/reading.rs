@@ -1,5 +1,5 @@
-//! Reading one shard: the loop over GetRecords. `coordination/` starts a reader when it has taken a lease; its pages go to
-//! `subscription/`.
+//! Reading one shard: the loop over GetRecords. `coordination/` starts a reader when it has taken a lease; its pages go
+//! to `subscription/`.
 //!
 //! Read in this order:
 //!

@@ -6,10 +6,10 @@
 //!   [`script`] of faults and a log of its calls.
 //! - [`put_service`]: a service that accepts records as the test plans it.
 //! - [`harness`]: instances, and shorthands for tests.
-//! - [`storm`] and [`fleet`]: instances under all kinds of faults, one run for each seed. In a storm all instances share
-//!   one clock. In a fleet each has a separate clock, and the lease table is behind a [`network`]. Each instance has a
-//!   [`worker`]. A [`churn`] changes the stream, a [`nemesis`] injects faults, and an [`oracle`] sees everything and checks
-//!   the invariants.
+//! - [`storm`] and [`fleet`]: instances under all kinds of faults, one run for each seed. In a storm all instances
+//!   share one clock. In a fleet each has a separate clock, and the lease table is behind a [`network`]. Each instance
+//!   has a [`worker`]. A [`churn`] changes the stream, a [`nemesis`] injects faults, and an [`oracle`] sees everything
+//!   and checks the invariants.
 //! - The other files each test one area of promises.
 //!
 //! The simulation is a test module of the crate, because it replaces private traits.

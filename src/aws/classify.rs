@@ -68,8 +68,8 @@ fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, Str
 /// By the error code. The codes are those of the Kinesis model, of [KMS] behind it, and the [common] ones.
 ///
 /// Two that mislead: a KMS key that is disabled or missing is neither a missing stream nor a wrong request, since the
-/// same request is right once the key is back. And `LimitExceeded` is a call rate for most calls, but for `CreateStream`
-/// also a quota on shards.
+/// same request is right once the key is back. And `LimitExceeded` is a call rate for most calls, but for
+/// `CreateStream` also a quota on shards.
 ///
 /// [KMS]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html#API_GetRecords_Errors
 /// [common]: https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html

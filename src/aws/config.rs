@@ -21,11 +21,11 @@ pub(crate) const DYNAMODB: &str = "DynamoDB";
 /// The region of test credentials, where neither the user nor the environment names one.
 const TEST_REGION: &str = "us-east-1";
 
-/// Durations above this are refused: the SDK adds some up as floating-point seconds and panics when they overflow, which
-/// `Duration::MAX` in the place of "never" provokes.
+/// Durations above this are refused: the SDK adds some up as floating-point seconds and panics when they overflow,
+/// which `Duration::MAX` in the place of "never" provokes.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-/// What a broker was told about the way to Kinesis. What is not set comes from the SDK's standard chain.
+/// How to reach Kinesis. Unset parts come from the SDK's standard chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) endpoint: Option<String>,
@@ -69,8 +69,8 @@ fn local_region() -> RegionProviderChain {
 
 /// Whether a client of this service can be made of this configuration and used without a panic.
 ///
-/// It does not ask for a behavior version, sleep implementation, time source or cache: the features with which this crate
-/// builds the SDK supply them. They supply an HTTP client only with the feature `default-https-client`.
+/// It does not ask for a behavior version, sleep implementation, time source or cache: the features with which this
+/// crate builds the SDK supply them. They supply an HTTP client only with the feature `default-https-client`.
 pub(crate) fn check(config: &SdkConfig, service: &str) -> Result<(), KinesisError> {
     if let Some(endpoint) = endpoint(config, service) {
         check_endpoint(&endpoint)?;
@@ -84,8 +84,8 @@ pub(crate) fn check(config: &SdkConfig, service: &str) -> Result<(), KinesisErro
     check_durations(config)
 }
 
-/// Whether the SDK brings an HTTP client where the configuration names none. Another crate of the program can have switched
-/// that on, so without our own feature the SDK is asked.
+/// Whether the SDK brings an HTTP client where the configuration names none. Another crate of the program can have
+/// switched that on, so without our own feature the SDK is asked.
 fn has_default_client(version: BehaviorVersion) -> bool {
     cfg!(feature = "default-https-client") || default_http_client_plugin_v2(version).is_some()
 }

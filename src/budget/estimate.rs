@@ -25,7 +25,7 @@ const ALL: usize = 64;
 /// For how long a surprise, or that there was none, says anything about the next reads.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// What is known of the next read.
+/// The forecast of the next read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forecast {
     /// It is so large.
@@ -62,7 +62,7 @@ impl Forecast {
     }
 }
 
-/// What a shard may have taken in since then, as far as one answer holds it.
+/// The bytes that a shard can have accepted since then, at most one response.
 fn taken_in(since: Instant, now: Instant) -> usize {
     let micros = now.saturating_duration_since(since).as_micros();
     usize::try_from(micros.saturating_mul(BYTES_PER_SECOND) / 1_000_000).unwrap_or(LARGEST).min(LARGEST)
@@ -71,12 +71,12 @@ fn taken_in(since: Instant, now: Instant) -> usize {
 /// What the reads of a stream have shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Experience {
-    /// How much a read may bring of which nothing is known. It starts high, so that the first reads of a thousand shards are
-    /// not all under way before one of them shows how large they are, and comes down within the first answers if these are
-    /// small.
+    /// How much a read may bring of which nothing is known. It starts high, so that the first reads of a thousand
+    /// shards are not all under way before one of them shows how large they are, and comes down within the first
+    /// answers if these are small.
     first: usize,
-    /// How much came of a shard at its tip beyond its answer before, in parts of what it may have taken in, and when that
-    /// was learned.
+    /// How much came of a shard at its tip beyond its answer before, in parts of what it may have taken in, and when
+    /// that was learned.
     surprise: Option<(usize, Instant)>,
 }
 
@@ -102,8 +102,8 @@ impl Experience {
         }
     }
 
-    /// How much may come as a surprise: everything, where nothing was learned for some time. There was an outage then, or the
-    /// user stood still.
+    /// How much may come as a surprise: everything, where nothing was learned for some time. There was an outage then,
+    /// or the user stood still.
     fn surprise(self, now: Instant) -> usize {
         self.surprise.filter(|(_, learned_at)| now < *learned_at + FRESH).map_or(ALL, |(parts, _)| parts)
     }

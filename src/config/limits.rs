@@ -1,7 +1,7 @@
 //! The limits that Kinesis puts on names, records and reads (S2), checked before anything is sent.
 //!
-//! Sources: the [CreateStream], [PutRecord], [PutRecords] and [GetRecords] references, and the [developer guide] on large
-//! records.
+//! Sources: the [CreateStream], [PutRecord], [PutRecords] and [GetRecords] references, and the [developer guide] on
+//! large records.
 //!
 //! [CreateStream]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html
 //! [GetRecords]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html

@@ -73,8 +73,8 @@ impl<T> Record<T> {
 #[non_exhaustive]
 pub enum Checkpoint {
     /// Nothing was handed out yet. Reading begins with the first record that arrived at or after this moment, in Unix
-    /// milliseconds by the service's clock; 0 is before every record that is kept. This is how an instance that opened a
-    /// shard at `LATEST` hands it to another one before any record came.
+    /// milliseconds by the service's clock; 0 is before every record that is kept. This is how an instance that opened
+    /// a shard at `LATEST` hands it to another one before any record came.
     Since(i64),
     /// Nothing is settled yet. Reading begins *at* this record, the first that was ever read here.
     At(SequenceNumber),

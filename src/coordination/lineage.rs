@@ -112,7 +112,7 @@ pub(crate) fn verdicts<'a>(
     verdicts
 }
 
-/// What was read of the parents of one shard.
+/// How far the parents of one shard were read.
 struct ParentsRead {
     /// Listed parents that must be read first.
     unread: BTreeSet<ShardId>,

@@ -45,23 +45,23 @@ impl LeaseToken {
         &self.shard.id
     }
 
-    /// The epoch of the lease. Every take of the lease by any instance increases it by one, so of two holders of a shard
-    /// the later one has the higher epoch.
+    /// The epoch of the lease. Every take of the lease by any instance increases it by one, so of two holders of a
+    /// shard the later one has the higher epoch.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether this instance holds the lease now: it has not released the lease, no other instance has taken it, and the
-    /// last renewal was sent less than the [time to live](crate::KinesisStream::lease_ttl) ago. During a hand-over, while
-    /// deliveries may still be settled, the lease is held.
+    /// Whether this instance holds the lease now: it has not released the lease, no other instance has taken it, and
+    /// the last renewal was sent less than the [time to live](crate::KinesisStream::lease_ttl) ago. During a hand-over,
+    /// while deliveries may still be settled, the lease is held.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held_until().is_some()
     }
 
-    /// Waits until this instance no longer holds the lease; returns at once if it does not hold it. A lease that was not
-    /// renewed for its time to live counts as lost, because another instance may hold the shard from then on.
+    /// Waits until this instance no longer holds the lease; returns at once if it does not hold it. A lease that was
+    /// not renewed for its time to live counts as lost, because another instance may hold the shard from then on.
     ///
     /// # Cancel safety
     ///

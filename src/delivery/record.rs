@@ -144,7 +144,8 @@ impl<T> Delivery<T> {
         self.acker.delivered.epoch
     }
 
-    /// The lease under which the record was delivered. Long work can ask it whether this instance still holds the shard.
+    /// The lease under which the record was delivered. Long work can ask it whether this instance still holds the
+    /// shard.
     pub fn lease(&self) -> LeaseToken {
         self.acker.lease()
     }
@@ -159,8 +160,8 @@ impl<T> Delivery<T> {
         self.shares_shard(other) && self.acker.delivered.ticket.shares_generation(other.acker.delivered.ticket)
     }
 
-    /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that no
-    /// checkpoint will cover it for now: [`Commit`] says which. Concurrent commits of one shard share one write.
+    /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that
+    /// no checkpoint will cover it for now: [`Commit`] says which. Concurrent commits of one shard share one write.
     ///
     /// # Errors
     ///
@@ -177,15 +178,15 @@ impl<T> Delivery<T> {
     }
 
     /// Settles the record without waiting. The next checkpoint covers it, at most
-    /// [`checkpoint_interval`](crate::KinesisStream::checkpoint_interval) after this record and all records before it are
-    /// settled. Needs no runtime.
+    /// [`checkpoint_interval`](crate::KinesisStream::checkpoint_interval) after this record and all records before it
+    /// are settled. Needs no runtime.
     pub fn ack(self) {
         self.acker.ack();
     }
 
-    /// Gives the record back: the library redelivers it after a pause that doubles with every attempt, from one second to
-    /// one minute unless [`retry_backoff`](crate::KinesisStream::retry_backoff) says otherwise. The other records of its
-    /// shard do not wait for it, so later records may arrive before it. This delivery counts as an attempt for
+    /// Gives the record back: the library redelivers it after a pause that doubles with every attempt, from one second
+    /// to one minute unless [`retry_backoff`](crate::KinesisStream::retry_backoff) says otherwise. The other records of
+    /// its shard do not wait for it, so later records may arrive before it. This delivery counts as an attempt for
     /// [`max_attempts`](crate::KinesisStream::max_attempts). Needs no runtime.
     pub fn nack(self) {
         self.acker.nack();

@@ -4,8 +4,8 @@ use std::{error::Error, fmt, iter};
 
 use crate::error::service::{ServiceFailure, StoreError};
 
-/// Displays an error and then each of its causes, with `: ` in between. An error prints only its own text, so a log that
-/// is to show the cause needs the chain.
+/// Displays an error and then each of its causes, with `: ` in between. An error prints only its own text, so a log
+/// that is to show the cause needs the chain.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {

@@ -127,7 +127,7 @@ fn causes(error: &(dyn Error + 'static)) -> impl Iterator<Item = String> {
     iter::successors(error.source(), |cause| (*cause).source()).map(ToString::to_string)
 }
 
-/// A lease store could not do what was asked of it. Made by implementations of
+/// A failed call on a lease store. Made by implementations of
 /// [`LeaseStore`](crate::LeaseStore), with the database's own error inside.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]

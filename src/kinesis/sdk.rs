@@ -39,7 +39,8 @@ pub(crate) struct SdkService {
 }
 
 impl SdkService {
-    /// Makes the client; no I/O. The configuration has passed [`check`](crate::aws::config::check), so this does not panic.
+    /// Makes the client; no I/O. The configuration has passed [`check`](crate::aws::config::check), so this does not
+    /// panic.
     pub(crate) fn new(config: &SdkConfig) -> Self {
         let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config)).build());
         Self { client, once: Config::builder().retry_config(RetryConfig::disabled()) }

@@ -43,7 +43,7 @@ mod worker;
 /// # }
 /// ```
 ///
-/// # What is on the disk, and when
+/// # When writes are on the disk
 ///
 /// Every write except a renewal is on the disk (`fsync`) before its call returns. So
 /// [`Commit::Stored`](crate::Commit::Stored) holds after a `SIGKILL`, a crash of the system and a power loss, unless

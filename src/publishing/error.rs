@@ -4,7 +4,8 @@ use std::{error::Error, fmt};
 
 use crate::{error::KinesisError, publishing::record::Outgoing};
 
-/// A record that was not published, and the cause. It carries the record, so nothing is lost: keep it, or send it again.
+/// A record that was not published, and the cause. It carries the record, so nothing is lost: keep it, or send it
+/// again.
 ///
 /// The [`cause`](Self::cause) tells what to do:
 ///

@@ -74,30 +74,31 @@ impl PublishTo {
     }
 
     /// The maximum bytes of one request, data and partition keys together, as the service counts: 1 KiB to 10 MiB.
-    /// Default: 10 MiB, the limit of PutRecords. A larger record is sent alone. A server with a smaller limit refuses the
-    /// whole request; the sink then sends it in halves. Set this limit to avoid that.
+    /// Default: 10 MiB, the limit of PutRecords. A larger record is sent alone. A server with a smaller limit refuses
+    /// the whole request; the sink then sends it in halves. Set this limit to avoid that.
     pub fn request_bytes(mut self, bytes: usize) -> Self {
         self.rules.request_bytes = bytes;
         self
     }
 
-    /// The maximum number of requests in flight: 1 to 1,000. Default: 8, which at 20 ms each is 200,000 records a second.
+    /// The maximum number of requests in flight: 1 to 1,000. Default: 8, which at 20 ms each is 200,000 records a
+    /// second.
     pub fn max_requests(mut self, requests: usize) -> Self {
         self.rules.requests = requests;
         self
     }
 
     /// The maximum bytes of unsettled records that the sink holds: at least 64 KiB. Default: 64 MiB, six of the largest
-    /// requests. Each record counts its data, its key, and 256 bytes of overhead. At the bound, senders wait; nothing is
-    /// dropped. One record may exceed the bound by its own size.
+    /// requests. Each record counts its data, its key, and 256 bytes of overhead. At the bound, senders wait; nothing
+    /// is dropped. One record may exceed the bound by its own size.
     pub fn max_in_flight_bytes(mut self, bytes: usize) -> Self {
         self.max_in_flight_bytes = bytes;
         self
     }
 
-    /// How long the sink retries a record, from the moment it accepted the record: 1 ms to 24 h. Default: 2 minutes, the
-    /// time of four calls that hang. The sink waits for a request that is in flight at that time, so a result can be
-    /// later by the [`call_timeout`](crate::KinesisBroker::call_timeout) (30 s by default).
+    /// How long the sink retries a record, from the moment it accepted the record: 1 ms to 24 h. Default: 2 minutes,
+    /// the time of four calls that hang. The sink waits for a request that is in flight at that time, so a result can
+    /// be later by the [`call_timeout`](crate::KinesisBroker::call_timeout) (30 s by default).
     pub fn delivery_timeout(mut self, timeout: Duration) -> Self {
         self.rules.timeout = timeout;
         self

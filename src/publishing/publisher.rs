@@ -20,8 +20,8 @@ use crate::{
     wire::envelope,
 };
 
-/// Publishes records over the connection of a broker. Cheap to clone. It can be taken from a broker that is not connected
-/// yet, and works as soon as the broker is connected.
+/// Publishes records over the connection of a broker. Cheap to clone. It can be taken from a broker that is not
+/// connected yet, and works as soon as the broker is connected.
 #[derive(Clone)]
 pub struct Publisher {
     connection: Arc<Connection>,
@@ -54,8 +54,8 @@ impl Publisher {
     /// - [`KinesisError::NotConnected`]: the broker is not connected yet, or was shut down; nothing was sent.
     /// - [`KinesisError::Stream`]: the stream does not exist, or is not active yet.
     /// - [`KinesisError::Denied`]: the credentials are wrong, or lack `kinesis:PutRecord`.
-    /// - [`KinesisError::Service`]: any other failure, after the SDK's retries. After a timeout, the record may be in the
-    ///   stream.
+    /// - [`KinesisError::Service`]: any other failure, after the SDK's retries. After a timeout, the record may be in
+    ///   the stream.
     ///
     /// # Cancel safety
     ///
@@ -126,7 +126,8 @@ impl Publisher {
     }
 
     /// A sink for records to one stream. It batches records, keeps the order of each partition key, retries failed
-    /// entries, and bounds the bytes in flight: see [`PublishSink`]. `stream` is a name, or a [`PublishTo`] with settings.
+    /// entries, and bounds the bytes in flight: see [`PublishSink`]. `stream` is a name, or a [`PublishTo`] with
+    /// settings.
     ///
     /// This makes no call. The broker must be connected before the first record is sent, not before.
     ///

@@ -46,8 +46,8 @@ impl Outgoing {
         self
     }
 
-    /// Sends the record to the shard that owns this hash, and not to the shard that owns the MD5 of the partition key. Use
-    /// it to address one shard, or to spread one key over shards. Every 128-bit number is valid.
+    /// Sends the record to the shard that owns this hash, and not to the shard that owns the MD5 of the partition key.
+    /// Use it to address one shard, or to spread one key over shards. Every 128-bit number is valid.
     ///
     /// Order still follows the partition key: a sink in [`PublishOrder::ByKey`] has one record of a *partition key* in
     /// flight, with any hash keys.
@@ -89,8 +89,8 @@ impl Outgoing {
 #[non_exhaustive]
 pub enum PublishOrder {
     /// The records of a partition key are stored in the order in which the sink accepted them. A request holds at most
-    /// one record of a key, and the next one waits until that one is stored or has failed. Different keys do not wait for
-    /// each other.
+    /// one record of a key, and the next one waits until that one is stored or has failed. Different keys do not wait
+    /// for each other.
     ///
     /// The rate that follows is about one record per key and round trip: at 20 ms, 50 a second of each key. Many keys
     /// make up for it, and so does aggregation (feature `kpl`), where everything that waits of a key goes out as one

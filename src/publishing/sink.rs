@@ -41,10 +41,10 @@ use crate::{
 /// | [`publish`](Self::publish) | the future returns it, with shard and sequence number | everything else; dropping the future does not take the record back |
 ///
 /// A task of the sink sends a request when it is full or when its oldest record has
-/// [lingered](crate::PublishTo::linger). You need not poll the sink for that. The sink retries a throttled entry, or one
-/// that failed inside the service, after 0.1 s; the pause doubles to 5 s, plus up to as much again as jitter. It does not
-/// resend the other entries of that request. If a whole request fails, all requests back off. Permanent errors fail only
-/// the record that caused them: the sink splits a refused request in halves until that record is alone.
+/// [lingered](crate::PublishTo::linger). You need not poll the sink for that. The sink retries a throttled entry, or
+/// one that failed inside the service, after 0.1 s; the pause doubles to 5 s, plus up to as much again as jitter. It
+/// does not resend the other entries of that request. If a whole request fails, all requests back off. Permanent errors
+/// fail only the record that caused them: the sink splits a refused request in halves until that record is alone.
 /// [`PublishError`] lists the causes.
 ///
 /// At [`max_in_flight_bytes`](crate::PublishTo::max_in_flight_bytes), the sink accepts no record until others settle.
@@ -52,14 +52,14 @@ use crate::{
 ///
 /// # Errors
 ///
-/// An error of the sink concerns the one record that it carries. The sink stays usable. It reports each failure once, to
-/// the clone that is polled next: before it accepts more records, and during a flush.
+/// An error of the sink concerns the one record that it carries. The sink stays usable. It reports each failure once,
+/// to the clone that is polled next: before it accepts more records, and during a flush.
 ///
 /// # Order
 ///
-/// [`PublishOrder`](crate::PublishOrder) decides: by partition key, unless relaxed. The order is that of the `start_send`
-/// calls and of the first polls of [`publish`](Self::publish), if each handle or stream of futures has one of them at a
-/// time.
+/// [`PublishOrder`](crate::PublishOrder) decides: by partition key, unless relaxed. The order is that of the
+/// `start_send` calls and of the first polls of [`publish`](Self::publish), if each handle or stream of futures has one
+/// of them at a time.
 ///
 /// # Flushing, closing, dropping
 ///

@@ -104,8 +104,8 @@ impl Pace {
         Duration::from_nanos(bytes.saturating_mul(1_000_000_000).div_ceil(self.bytes_per_second()))
     }
 
-    /// Reading at once would find almost nothing and then wait for a whole interval. Two pauses of half an interval cost the
-    /// same number of reads.
+    /// Reading at once would find almost nothing and then wait for a whole interval. Two pauses of half an interval
+    /// cost the same number of reads.
     fn pause_at_tip(&self) -> Duration {
         let even = SECOND / u32::try_from(self.reads_per_second).unwrap_or(u32::MAX);
         even.max(self.poll_interval / 2)
@@ -210,7 +210,8 @@ mod tests {
             let answers = (0..200).map(answer).collect::<Vec<_>>();
             sent(&mut pace, millis(10), &answers).pop().unwrap()
         };
-        // Without the pause, every other read finds nothing. With the pause, each read finds something, or every other one.
+        // Without the pause, every other read finds nothing. With the pause, each read finds something, or every other
+        // one.
         let at_once = reads(|n| if n % 2 == 0 { behind(1) } else { ReadOutcome::Empty });
         assert!(reads(|_| at_tip(1)) + millis(510) >= at_once);
         assert!(reads(|n| if n % 2 == 0 { at_tip(1) } else { ReadOutcome::Empty }) > at_once);

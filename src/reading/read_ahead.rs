@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// The pages of a shard in order, each with the shard. The stream ends when the shard is at its end or its tip, its reader
-/// gave up, or its generation is over.
+/// The pages of a shard in order, each with the shard. The stream ends when the shard is at its end or its tip, its
+/// reader gave up, or its generation is over.
 ///
 /// It is `Sync`, so that futures that borrow a subscription can move to other threads.
 pub(crate) type Pages = Pin<Box<dyn Stream<Item = (Arc<Shard>, Page)> + Send + Sync>>;
@@ -68,8 +68,8 @@ impl ReadAhead {
         }
     }
 
-    /// Waits until the rest of the previous page can be delivered. A page that is read meanwhile has to wait behind it, so
-    /// it is parked; otherwise it would keep other shards from reading.
+    /// Waits until the rest of the previous page can be delivered. A page that is read meanwhile has to wait behind it,
+    /// so it is parked; otherwise it would keep other shards from reading.
     async fn room_for_the_rest(&mut self) -> Result<(), GenerationOver> {
         let shard = Arc::clone(&self.shard);
         select! {

@@ -39,9 +39,9 @@ mod failures;
 /// reads that hang would keep all others from reading.
 const KEEPS_RESERVATION: Duration = Duration::from_secs(5);
 
-/// Subtracted from the time at which a shard was opened at LATEST when it is reopened: the `Date` of a response has whole
-/// seconds, and the clocks of two hosts of the service may differ. Reopening may repeat a record of that second; it loses
-/// none.
+/// Subtracted from the time at which a shard was opened at LATEST when it is reopened: the `Date` of a response has
+/// whole seconds, and the clocks of two hosts of the service may differ. Reopening may repeat a record of that second;
+/// it loses none.
 const CLOCK_SLACK_MILLIS: i64 = 1_000;
 
 /// Where the next read starts.
@@ -245,7 +245,8 @@ impl Reader {
         call.await
     }
 
-    /// Warns of a shard that falls behind at the full pace of its reads, if these ask for fewer records than the setting allows.
+    /// Warns of a shard that falls behind at the full pace of its reads, if these ask for fewer records than the
+    /// setting allows.
     fn check_slow_reads(&mut self, fetched: &Fetched, limit: u32) {
         let settings = &self.context.settings;
         let is_full = limit < settings.read_limit && fetched.records.len() >= limit as usize;

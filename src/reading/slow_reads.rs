@@ -1,8 +1,8 @@
 //! Whether a shard falls behind because its reads ask for too few records: pure, with the time passed in.
 //!
-//! Full reads at the full pace return as many records as such reads ever can. If the tip moves away meanwhile, producers
-//! write more than these reads return. Slower reads prove nothing: the user, the network or the bytes of the pages hold
-//! them back.
+//! Full reads at the full pace return as many records as such reads ever can. If the tip moves away meanwhile,
+//! producers write more than these reads return. Slower reads prove nothing: the user, the network or the bytes of the
+//! pages hold them back.
 
 use tokio::time::{Duration, Instant};
 
@@ -10,8 +10,8 @@ use tokio::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// The percentage of the allowed reads that counts as the full pace: reads are a little slower than the limit, because of
-/// their latency.
+/// The percentage of the allowed reads that counts as the full pace: reads are a little slower than the limit, because
+/// of their latency.
 const FULL_PACE: u32 = 75;
 
 /// Full reads in a row.

@@ -1,8 +1,8 @@
 //! Whether a checkpoint that the service accepted leads nowhere: pure, with the time passed in.
 //!
 //! Kinesis does not document how it treats a checkpoint older than the retention period. It has been seen to return an
-//! iterator that never finds a record and stays behind the tip by the whole retention period. An iterator that works may
-//! look like that for a while, but each response brings it closer to the tip.
+//! iterator that never finds a record and stays behind the tip by the whole retention period. An iterator that works
+//! may look like that for a while, but each response brings it closer to the tip.
 
 use tokio::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Instances on one stream and one lease table under all kinds of faults: the stream splits, merges and loses its
-//! oldest records, calls fail, hang and lose their responses, listings lag, and instances come and go. [`Oracle`] checks
-//! the invariants. A seed replays exactly.
+//! oldest records, calls fail, hang and lose their responses, listings lag, and instances come and go. [`Oracle`]
+//! checks the invariants. A seed replays exactly.
 //!
 //! `KINESIS_STREAM_SEEDS=7` plays one seed, `KINESIS_STREAM_SEEDS=0..10000` a range.
 

@@ -96,8 +96,8 @@ impl SubscriptionContext {
         LeaseKey { consumer: Arc::clone(&self.consumer), stream: Arc::clone(&self.stream), shard: shard.clone() }
     }
 
-    /// The response of a call on the lease store. A call is abandoned after one renewal interval: a store that hangs has
-    /// failed.
+    /// The response of a call on the lease store. A call is abandoned after one renewal interval: a store that hangs
+    /// has failed.
     pub(crate) async fn answer<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
         let limit = self.settings.renew_interval;
         let late = |_| Err(StoreError::new(format!("no answer within {limit:?}")));
@@ -178,8 +178,8 @@ impl SubscriptionContext {
     }
 }
 
-/// Ends the subscription if the task that holds this guard ends before the subscription closes: by a panic in a call, or
-/// with its runtime.
+/// Ends the subscription if the task that holds this guard ends before the subscription closes: by a panic in a call,
+/// or with its runtime.
 pub(crate) struct EndsTheSubscription(pub(crate) Arc<SubscriptionContext>);
 
 impl Drop for EndsTheSubscription {

@@ -47,8 +47,8 @@ pub(crate) struct Returned {
 pub(crate) enum Redelivery {
     /// It is redelivered.
     Again(Returned),
-    /// It has used up its attempts, so the stream yields it as an error, together with the failure that rejected its dead
-    /// letter.
+    /// It has used up its attempts, so the stream yields it as an error, together with the failure that rejected its
+    /// dead letter.
     Spent(Returned, Option<ServiceFailure>),
 }
 
@@ -62,7 +62,8 @@ impl Redelivery {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// Something changed since the stream last looked. The stream checks it for every record, so it is outside the lock.
+    /// Something changed since the stream last looked. The stream checks it for every record, so it is outside the
+    /// lock.
     news: AtomicBool,
     waker: AtomicWaker,
     contents: Mutex<EventQueue>,
@@ -188,7 +189,8 @@ impl Events {
         contents.waiting.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The caller drops the result of `change`: dropping a record may wake a task, which must not happen under the lock.
+    /// The caller drops the result of `change`: dropping a record may wake a task, which must not happen under the
+    /// lock.
     fn change<T>(&self, change: impl FnOnce(&mut EventQueue) -> T) -> T {
         let result = change(&mut lock(&self.contents));
         self.news.store(true, Ordering::Release);

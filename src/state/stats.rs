@@ -76,8 +76,8 @@ pub struct ShardStats {
     pub throttles: u64,
     /// Redeliveries.
     pub redeliveries: u64,
-    /// Records that used up their attempts: see [`max_attempts`](crate::KinesisStream::max_attempts). Includes those that
-    /// are not written to the dead-letter stream yet.
+    /// Records that used up their attempts: see [`max_attempts`](crate::KinesisStream::max_attempts). Includes those
+    /// that are not written to the dead-letter stream yet.
     pub spent: u64,
     /// How many of these were written to the dead-letter stream.
     pub dead_letters: u64,

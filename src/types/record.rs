@@ -80,7 +80,8 @@ impl<T> Record<T> {
         &self.headers
     }
 
-    /// The partition key. `None` if the stream itself distributes records over its shards and the producer named no key.
+    /// The partition key. `None` if the stream itself distributes records over its shards and the producer named no
+    /// key.
     pub fn partition_key(&self) -> Option<&str> {
         self.partition_key.as_deref()
     }

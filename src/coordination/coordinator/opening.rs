@@ -34,8 +34,8 @@ pub(super) struct SubscriptionOpening {
 }
 
 impl SubscriptionOpening {
-    /// `first` is the first complete listing. The rows may be read later, and by then shards can be closed that were open
-    /// when the subscription began.
+    /// `first` is the first complete listing. The rows may be read later, and by then shards can be closed that were
+    /// open when the subscription began.
     pub(super) fn new(plan: &Plan, first: &[ListedShard], shard_list: &ShardList, rows: &[&Lease]) -> Self {
         let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
         let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);

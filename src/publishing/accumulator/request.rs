@@ -77,8 +77,8 @@ impl<T> Accumulator<T> {
         entries
     }
 
-    /// Adds the records that queue behind an entry to it, if records are aggregated. An entry that was sent before keeps
-    /// its records.
+    /// Adds the records that queue behind an entry to it, if records are aggregated. An entry that was sent before
+    /// keeps its records.
     fn fill(&mut self, entry: &mut QueuedEntry<T>, room: usize) {
         let Some(limit) = self.rules.aggregate.filter(|_| entry.attempts == 0) else { return };
         let Some(queue) = entry.queue_id.and_then(|queue_id| self.queues.get_mut(&queue_id)) else { return };

@@ -113,8 +113,8 @@ impl<T> Accumulator<T> {
         self.settle(entry, |_| Err(error.clone()));
     }
 
-    /// Settles records that are not retried any more. Their key queue is free afterwards, unless the rest of the entry is
-    /// still in it.
+    /// Settles records that are not retried any more. Their key queue is free afterwards, unless the rest of the entry
+    /// is still in it.
     pub(super) fn give_up(&mut self, mut entry: QueuedEntry<T>, now: Instant, frees_queue: bool) {
         let (stream, attempts, source) = (Arc::clone(&self.stream), entry.attempts, entry.last.clone());
         entry.queue_id = entry.queue_id.filter(|_| frees_queue);

@@ -72,7 +72,8 @@ impl Reader {
         Step::Again
     }
 
-    /// Whether the service refused the checkpoint (H7). Once a record was read, the reader is no longer at the checkpoint.
+    /// Whether the service refused the checkpoint (H7). Once a record was read, the reader is no longer at the
+    /// checkpoint.
     pub(super) fn refuses_checkpoint(&self, failure: &ServiceFailure) -> bool {
         matches!(self.cursor, Cursor::Lost) && failure.kind() == FailureKind::Rejected && self.checkpoint().is_some()
     }

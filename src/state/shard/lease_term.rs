@@ -88,8 +88,8 @@ impl TermView {
     }
 }
 
-/// The place where the shard was opened. The row must hold it before the first record is delivered (R13), and before the
-/// shard is handed over.
+/// The place where the shard was opened. The row must hold it before the first record is delivered (R13), and before
+/// the shard is handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OpeningCheckpoint {
     /// No record was read yet.
@@ -227,8 +227,8 @@ impl LeaseTerm {
         self.wanted = self.wanted.max(upto);
     }
 
-    /// Stops delivering and discards the undelivered records. The lease is released at `until`, or earlier once the user
-    /// holds no delivery.
+    /// Stops delivering and discards the undelivered records. The lease is released at `until`, or earlier once the
+    /// user holds no delivery.
     pub(crate) fn leave(&mut self, until: Instant) {
         self.stop.cancel();
         if self.unread > 0 && self.reading == Reading::AtEnd {
@@ -241,8 +241,8 @@ impl LeaseTerm {
         self.leave_at = Some(self.leave_at.map_or(until, |at| at.min(until)));
     }
 
-    /// Leaves for another instance, which continues exactly here. Even if no record was delivered yet, it opens the shard
-    /// where this instance did, at `opened`.
+    /// Leaves for another instance, which continues exactly here. Even if no record was delivered yet, it opens the
+    /// shard where this instance did, at `opened`.
     pub(crate) fn hand_over(&mut self, until: Instant, opened: Option<Checkpoint>) {
         self.is_handed_over = true;
         if let Some(place) = opened {
@@ -251,8 +251,8 @@ impl LeaseTerm {
         self.leave(until);
     }
 
-    /// Starts over at another place of the shard, under the same lease. A write under way for the previous generation may
-    /// still take effect; its waiters learn that their commit is superseded.
+    /// Starts over at another place of the shard, under the same lease. A write under way for the previous generation
+    /// may still take effect; its waiters learn that their commit is superseded.
     pub(crate) fn seek(&mut self) {
         self.stop.cancel();
         self.stop = CancellationToken::new();
@@ -274,7 +274,8 @@ impl LeaseTerm {
             return None;
         }
         let leaves = self.is_due_to_leave(tracker, now);
-        // A checkpoint that cannot be written must not cost the lease. Conversely, a stored checkpoint renews the lease.
+        // A checkpoint that cannot be written must not cost the lease. Conversely, a stored checkpoint renews the
+        // lease.
         if !leaves && self.retry.as_ref().is_some_and(|retry| retry.saves) && now >= self.renew_at {
             return Some(StoreOp::Renew);
         }
@@ -309,8 +310,8 @@ impl LeaseTerm {
             || matches!(self.opening, OpeningCheckpoint::Wanted(_))
     }
 
-    /// When a store call is due next, more precisely than the renewer's rounds: when a failed call may be retried, or else
-    /// when the next call is due.
+    /// When a store call is due next, more precisely than the renewer's rounds: when a failed call may be retried, or
+    /// else when the next call is due.
     pub(crate) fn next_op_at(&self, tracker: &Tracker, checkpoint_interval: Duration) -> Option<Instant> {
         if self.is_busy {
             return None;

@@ -91,7 +91,8 @@ impl Shard {
         self.room.notify_waiters();
     }
 
-    /// Waits until the lease row holds a checkpoint: the existing one, or the first record as the place of opening (R13).
+    /// Waits until the lease row holds a checkpoint: the existing one, or the first record as the place of opening
+    /// (R13).
     ///
     /// # Cancel safety
     ///

@@ -107,8 +107,8 @@ impl Shard {
         self.room.notified()
     }
 
-    /// Notes a listing: after the first one, a shard whose reader gave up and whose lease is released may be taken again.
-    /// Returns whether this listing allowed it.
+    /// Notes a listing: after the first one, a shard whose reader gave up and whose lease is released may be taken
+    /// again. Returns whether this listing allowed it.
     pub(crate) fn clear_gave_up(&self) -> bool {
         self.write(|inner| inner.term.is_none() && mem::take(&mut inner.gave_up))
     }
@@ -145,8 +145,8 @@ impl Shard {
         opening
     }
 
-    /// Begins a new generation that reads nothing: the lease is released, and the shard is opened later as if for the first
-    /// time. A hand-over under way continues.
+    /// Begins a new generation that reads nothing: the lease is released, and the shard is opened later as if for the
+    /// first time. A hand-over under way continues.
     pub(crate) fn forget(&self) {
         self.write_and_wake(|inner| {
             if let Some(term) = &mut inner.term {

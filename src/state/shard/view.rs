@@ -49,8 +49,8 @@ impl ShardView {
         self.term.filter(|term| term.epoch == epoch).map(|term| term.deadline)
     }
 
-    /// Whether the shard counts towards this instance's share: the lease is held, and records of it are still to be read
-    /// or settled.
+    /// Whether the shard counts towards this instance's share: the lease is held, and records of it are still to be
+    /// read or settled.
     pub(crate) fn is_share(&self) -> bool {
         self.term.is_some_and(|term| term.reading.is_open())
     }
