@@ -1,4 +1,11 @@
-//! TITLE aws
+//! The AWS SDK's configuration and errors: the folder that knows how all AWS services work, not only Kinesis.
+//!
+//! - `config`: loads the SDK's configuration, or checks the one that the user brought, so that the SDK cannot panic.
+//! - `classify`: turns an SDK error into a [`ServiceFailure`](crate::error::service::ServiceFailure).
+//! - `canned`: an HTTP client with fixed responses, for tests.
+//!
+//! `broker` loads configurations. `kinesis` and the DynamoDB lease store classify their errors here. The retry rules in
+//! the folders above see failure kinds only, never a type of the SDK. Read `config` first.
 
 #[cfg(test)]
 pub(crate) mod canned;

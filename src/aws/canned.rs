@@ -1,5 +1,5 @@
-//! Answers in a can: an HTTP client that serves them in order and keeps the requests. For tests of what the SDK makes
-//! of bytes.
+//! An HTTP client that serves fixed responses in order and records the requests, for tests of how the SDK reads and
+//! writes bytes.
 
 use std::{
     collections::VecDeque,
@@ -17,10 +17,11 @@ use aws_smithy_runtime_api::client::{
 use aws_smithy_types::body::SdkBody;
 use aws_types::sdk_config;
 
-/// The date of every answer, and what it is in Unix milliseconds.
+/// The `Date` header of every response, and the same time in Unix milliseconds.
 pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 pub(crate) const DATE_MILLIS: i64 = 784_111_777_000;
 
+/// The client. Clones share the responses and the recorded requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Canned(Arc<Mutex<Tape>>);
 
@@ -31,13 +32,13 @@ struct Tape {
 }
 
 impl Canned {
-    /// These answers, then none: a request beyond them hangs.
+    /// Serves these responses, as status and body. A request after the last one hangs.
     pub(crate) fn new<'a>(answers: impl IntoIterator<Item = (u16, &'a str)>) -> Self {
         let answers = answers.into_iter().map(|(status, body)| (status, body.to_owned())).collect();
         Self(Arc::new(Mutex::new(Tape { answers, requests: Vec::new() })))
     }
 
-    /// A complete configuration that leads here.
+    /// A complete configuration that uses this client.
     pub(crate) fn config(&self) -> sdk_config::Builder {
         let keys = Credentials::new("key", "secret", None, None, "test");
         SdkConfig::builder()
@@ -47,7 +48,7 @@ impl Canned {
             .http_client(self.clone())
     }
 
-    /// The requests so far: operation and body.
+    /// The requests so far, each as operation and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.0.lock().unwrap().requests.clone()
     }

@@ -1,4 +1,7 @@
-//! What an error of the SDK means: the one place where it becomes a [`ServiceFailure`].
+//! Turns an error of the SDK into a [`ServiceFailure`].
+//!
+//! **Why one place.** This is the only file that turns an SDK error into a `ServiceFailure` kind, so the retry rules
+//! above it never depend on the SDK's types.
 
 use std::{error::Error, iter};
 
@@ -10,23 +13,23 @@ use aws_sdk_kinesis::{
 
 use crate::error::service::{Action, FailureKind, ServiceFailure};
 
-/// Sorts an error by what a caller does about it and puts it into words.
+/// Classifies an error by how a caller reacts to it, and describes it. The error becomes the source.
 pub(crate) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    let (kind, detail) = told(&error);
+    let (kind, detail) = kind_and_detail(&error);
     let failure = ServiceFailure::new(action, kind, detail);
     if is_answer(&error) { failure.summing_up(error) } else { failure.caused_by(error) }
 }
 
-/// Whether the service answered with an error: [`told`] then says all of it.
+/// Whether the service answered with an error: [`kind_and_detail`] then says all of it.
 pub(crate) fn is_answer<E>(error: &SdkError<E, HttpResponse>) -> bool {
     matches!(error, SdkError::ServiceError(_))
 }
 
-/// What an error of any service of AWS is, and that in words. Why no answer came is left to the error itself.
-pub(crate) fn told<E>(error: &SdkError<E, HttpResponse>) -> (FailureKind, String)
+/// The kind and the description of an error, for any AWS service. The error itself tells why no response came.
+pub(crate) fn kind_and_detail<E>(error: &SdkError<E, HttpResponse>) -> (FailureKind, String)
 where
     E: ProvideErrorMetadata + Error + 'static,
 {
@@ -38,7 +41,7 @@ where
     }
 }
 
-/// The service answered with an error of its own.
+/// The service answered with an error.
 fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
     let kind = meta.code().and_then(of_code).unwrap_or_else(|| of_status(status));
     let detail = match (meta.code(), meta.message()) {
@@ -50,12 +53,12 @@ fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
     (kind, detail)
 }
 
-/// Something answered, but not in the words of Kinesis: a gateway, or a server that broke off.
+/// The response is not one of Kinesis: a gateway answered, or the server closed the connection half-way.
 fn unreadable(status: u16) -> (FailureKind, String) {
     (of_status(status), format!("HTTP {status} with an answer that cannot be read"))
 }
 
-/// No answer came. A request that could not be signed ends here too.
+/// No response arrived. A request that could not be signed ends here too.
 fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, String) {
     let mut causes = iter::successors(error.source(), |cause| (*cause).source());
     if causes.any(<dyn Error>::is::<CredentialsError>) {
@@ -65,11 +68,11 @@ fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, Str
     (kind, detail.to_owned())
 }
 
-/// By the error code. The codes are those of the Kinesis model, of [KMS] behind it, and the [common] ones.
+/// The kind for an error code: the codes of the Kinesis model, of [KMS] behind it, and the [common] ones.
 ///
-/// Two that mislead: a KMS key that is disabled or missing is neither a missing stream nor a wrong request, since the
-/// same request is right once the key is back. And `LimitExceeded` is a call rate for most calls, but for
-/// `CreateStream` also a quota on shards.
+/// Two codes mislead. A disabled or missing KMS key is neither a missing stream nor a wrong request, since the same
+/// request succeeds once the key is back. `LimitExceeded` is a call rate for most calls, but for `CreateStream` also a
+/// quota on shards.
 ///
 /// [KMS]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html#API_GetRecords_Errors
 /// [common]: https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html
@@ -125,8 +128,8 @@ pub(crate) fn of_code(code: &str) -> Option<FailureKind> {
     Some(kind)
 }
 
-/// By the status alone, where no known code says more. A bare 503 is an outage, which is to be reported: a throttle is
-/// passed over in silence.
+/// The kind for an HTTP status, if there is no known error code. A bare 503 counts as an outage and not as a throttle,
+/// because throttles are not reported and an outage must be.
 fn of_status(status: u16) -> FailureKind {
     match status {
         429 => FailureKind::Throttled,
@@ -169,7 +172,7 @@ mod tests {
     struct Around(&'static str, #[source] io::Error);
 
     #[test]
-    fn each_code_means_what_a_caller_does_about_it() {
+    fn each_code_has_the_kind_by_which_a_caller_reacts() {
         let table = [
             (FailureKind::Throttled, "ProvisionedThroughputExceededException LimitExceededException"),
             (FailureKind::Throttled, "KMSThrottlingException ThrottlingException SlowDown TooManyRequestsException"),
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_known_code_is_judged_by_its_status() {
+    fn a_response_without_a_known_code_is_classified_by_its_status() {
         let bare = |status| answered(status, ErrorMetadata::builder().build()).kind();
         assert_eq!(bare(429), FailureKind::Throttled);
         assert_eq!(bare(403), FailureKind::Denied);
@@ -203,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_told_in_the_words_of_the_service() {
-        let told = |status, meta| answered(status, meta).to_string();
+    fn a_failure_carries_the_code_and_message_of_the_service() {
+        let text = |status, meta| answered(status, meta).to_string();
         let meta = ErrorMetadata::builder;
         let denied = meta().code("AccessDeniedException").message("User: x is not authorized").build();
-        assert_eq!(told(400, denied), "kinesis:GetRecords failed: AccessDeniedException: User: x is not authorized");
-        assert_eq!(told(400, meta().code("Odd").build()), "kinesis:GetRecords failed: Odd");
-        assert_eq!(told(400, meta().message("no").build()), "kinesis:GetRecords failed: HTTP 400: no");
-        assert_eq!(told(500, meta().build()), "kinesis:GetRecords failed: HTTP 500 without an error code");
+        assert_eq!(text(400, denied), "kinesis:GetRecords failed: AccessDeniedException: User: x is not authorized");
+        assert_eq!(text(400, meta().code("Odd").build()), "kinesis:GetRecords failed: Odd");
+        assert_eq!(text(400, meta().message("no").build()), "kinesis:GetRecords failed: HTTP 400: no");
+        assert_eq!(text(500, meta().build()), "kinesis:GetRecords failed: HTTP 500 without an error code");
         let gateway = Failed::response_error("unexpected token '<'", response(502));
         assert_eq!(
             failure(Action::PutRecord, gateway).to_string(),
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_of_a_missing_answer_is_in_the_sources() {
+    fn the_sources_hold_the_cause_of_a_missing_response() {
         let refused = Around("tcp connect error", io::Error::other("Connection refused (os error 111)"));
         let refused = dispatch(ConnectorError::io(Around("client error (Connect)", io::Error::other(refused)).into()));
         assert_eq!(refused.kind(), FailureKind::Unreachable);
@@ -242,7 +245,7 @@ mod tests {
 
     // L3
     #[test]
-    fn credentials_that_cannot_be_had_are_a_denial_that_says_so() {
+    fn missing_credentials_are_a_denial_that_names_them() {
         let none = CredentialsError::not_loaded("no providers in chain provided credentials");
         let denied = dispatch(ConnectorError::other(none.into(), None));
         assert_eq!(denied.kind(), FailureKind::Denied);

@@ -1,4 +1,5 @@
-//! The SDK's configuration: loaded, or checked where the user brought it.
+//! The SDK's configuration: loads it, or checks the one that the user brought. No configuration that passes the check
+//! makes the SDK panic.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use http::{Uri, uri::Authority};
 
 use crate::error::KinesisError;
 
-/// The services by the names under which the environment and profiles configure their endpoints.
+/// The service names under which the environment and profiles configure endpoints.
 pub(crate) const KINESIS: &str = "Kinesis";
 #[cfg(feature = "dynamodb")]
 pub(crate) const DYNAMODB: &str = "DynamoDB";
 
-/// The region of test credentials, where neither the user nor the environment names one.
+/// The region for test credentials, if neither the user nor the environment names one.
 const TEST_REGION: &str = "us-east-1";
 
 /// Durations above this are refused: the SDK adds some up as floating-point seconds and panics when they overflow,
@@ -30,11 +31,11 @@ const LONGEST: Duration = Duration::from_hours(365 * 24);
 pub(crate) struct Access {
     pub(crate) endpoint: Option<String>,
     pub(crate) region: Option<String>,
-    /// Sign with fixed keys that no AWS account knows, as local servers take them.
+    /// Sign with fixed keys that no AWS account knows and local servers accept.
     pub(crate) test_credentials: bool,
 }
 
-/// Loads the configuration for this service. Credentials are not fetched yet: that happens at the first request.
+/// Loads the configuration for this service. The first request fetches the credentials.
 pub(crate) async fn load(access: &Access, service: &str) -> Result<SdkConfig, KinesisError> {
     if let Some(endpoint) = &access.endpoint {
         check_endpoint(endpoint)?;
@@ -60,14 +61,14 @@ fn loader(access: &Access) -> ConfigLoader {
     loader
 }
 
-/// The standard chain without its last link, the metadata service of EC2, which a test waits for in vain.
+/// The standard chain without its last link, the EC2 metadata service: a test would wait for it without an answer.
 fn local_region() -> RegionProviderChain {
     RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
         .or_else(ProfileFileRegionProvider::new())
         .or_else(Region::from_static(TEST_REGION))
 }
 
-/// Whether a client of this service can be made of this configuration and used without a panic.
+/// Checks that a client of this service with this configuration cannot panic.
 ///
 /// It does not ask for a behavior version, sleep implementation, time source or cache: the features with which this
 /// crate builds the SDK supply them. They supply an HTTP client only with the feature `default-https-client`.
@@ -104,7 +105,7 @@ fn check_http_client(exists: bool) -> Result<(), KinesisError> {
 const SHORTEST_CALL: Duration = Duration::from_millis(1);
 const LONGEST_CALL: Duration = Duration::from_hours(1);
 
-/// Whether calls can be limited to this time.
+/// Checks that this is a valid timeout for an attempt.
 pub(crate) fn check_call_timeout(limit: Duration) -> Result<(), KinesisError> {
     if (SHORTEST_CALL..=LONGEST_CALL).contains(&limit) {
         return Ok(());
@@ -112,18 +113,23 @@ pub(crate) fn check_call_timeout(limit: Duration) -> Result<(), KinesisError> {
     Err(KinesisError::invalid("call_timeout", format!("1 ms to 1 h; given: {limit:?}")))
 }
 
-/// Limits each attempt of a call, unless the configuration says something about that itself.
+/// Sets the attempt timeout, unless the configuration sets or disables it.
 pub(crate) fn with_call_timeout(config: SdkConfig, limit: Duration) -> SdkConfig {
-    let ours = TimeoutConfig::builder().operation_attempt_timeout(limit);
-    let timeouts = match config.timeout_config() {
-        Some(theirs) => theirs.to_builder().take_unset_from(ours).build(),
-        None => ours.build(),
-    };
+    let timeouts = timeouts(&config, limit);
     config.into_builder().timeout_config(timeouts).build()
 }
 
-/// The endpoint that a client would use, if not the region's own. It can come from the environment or a profile, for
-/// this service alone or for all, and is not in the [`SdkConfig`] itself then.
+/// The configuration's timeouts, with this attempt timeout unless the configuration sets or disables it.
+pub(crate) fn timeouts(config: &SdkConfig, limit: Duration) -> TimeoutConfig {
+    let ours = TimeoutConfig::builder().operation_attempt_timeout(limit);
+    match config.timeout_config() {
+        Some(theirs) => theirs.to_builder().take_unset_from(ours).build(),
+        None => ours.build(),
+    }
+}
+
+/// The endpoint that a client would use, if it is not the region's default. It can come from the environment or a
+/// profile, for this service or for all services; the [`SdkConfig`] itself does not hold it then.
 fn endpoint(config: &SdkConfig, service: &str) -> Option<String> {
     let configured = || config.endpoint_url().map(str::to_owned);
     if config.get_origin("endpoint_url").is_client_config() {
@@ -147,12 +153,12 @@ fn check_endpoint(endpoint: &str) -> Result<(), KinesisError> {
     ))
 }
 
-/// Whether there is a host, and the port after it, if any, is a port: the parser passes over one that is too large.
+/// Whether the authority names a host and, if it has a port, a valid one: the parser ignores a port that is too large.
 fn names_a_host(authority: &Authority) -> bool {
     !authority.host().is_empty() && (authority.port().is_some() || authority.as_str().ends_with(authority.host()))
 }
 
-/// The SDK makes a host name of the region, so it has to be a label of one, also where an endpoint is set.
+/// The SDK builds a host name from the region, so the region must be a valid label, even if an endpoint is set.
 fn check_region(region: Option<&Region>) -> Result<(), KinesisError> {
     let Some(region) = region.map(AsRef::as_ref) else {
         let remedy = "none is known: set AWS_REGION, the region of the AWS profile, or region(..)";
@@ -201,8 +207,8 @@ mod tests {
         kinesis::{SdkService, Service},
     };
 
-    /// A region, credentials, and an endpoint at which nobody listens: as little as is enough.
-    fn enough() -> sdk_config::Builder {
+    /// The least that passes the check: a region, credentials, and an endpoint without a listener.
+    fn minimal() -> sdk_config::Builder {
         let keys = Credentials::new("key", "secret", None, None, "test");
         SdkConfig::builder()
             .region(Region::from_static("us-east-1"))
@@ -217,7 +223,7 @@ mod tests {
     // L3
     #[tokio::test]
     async fn a_config_with_a_region_and_credentials_is_enough_to_make_calls() {
-        let bare = enough().retry_config(RetryConfig::disabled()).build();
+        let bare = minimal().retry_config(RetryConfig::disabled()).build();
         assert!(bare.behavior_version().is_none() && bare.sleep_impl().is_none() && bare.http_client().is_none());
         check(&bare, KINESIS).unwrap();
         let failed = SdkService::new(&bare).describe("orders").await.unwrap_err();
@@ -228,7 +234,7 @@ mod tests {
     #[test]
     fn a_config_without_a_region_or_credentials_is_refused() {
         assert!(refusal(SdkConfig::builder()).starts_with("invalid region: none is known: set AWS_REGION"));
-        assert!(refusal(enough().region(None)).starts_with("invalid region: none is known: set AWS_REGION"));
+        assert!(refusal(minimal().region(None)).starts_with("invalid region: none is known: set AWS_REGION"));
         let keyless = SdkConfig::builder().region(Region::from_static("us-east-1"));
         assert_eq!(refusal(keyless), "invalid credentials: the SdkConfig holds no credentials provider");
     }
@@ -246,10 +252,10 @@ mod tests {
     #[test]
     fn a_region_is_a_label_of_a_host_name() {
         for region in ["us-east-1", "cn-north-1", "test", &"x".repeat(63)] {
-            check(&enough().region(Region::new(region.to_owned())).build(), KINESIS).unwrap();
+            check(&minimal().region(Region::new(region.to_owned())).build(), KINESIS).unwrap();
         }
         for region in ["", "us east", "eu-central-1.evil.example/", "-x", "a\n", "ä", &"x".repeat(64)] {
-            let refused = refusal(enough().region(Region::new(region.to_owned())));
+            let refused = refusal(minimal().region(Region::new(region.to_owned())));
             assert!(refused.ends_with(&format!("given: {region:?}")), "{refused}");
         }
     }
@@ -259,7 +265,7 @@ mod tests {
         let good =
             ["http://localhost:4566", "https://kinesis.eu-west-1.amazonaws.com/", "HTTP://[::1]:80", "http://u:p@h/p"];
         for endpoint in good {
-            check(&enough().endpoint_url(endpoint).build(), KINESIS).unwrap();
+            check(&minimal().endpoint_url(endpoint).build(), KINESIS).unwrap();
         }
         let bad = [
             "",
@@ -280,7 +286,7 @@ mod tests {
             "/path",
         ];
         for endpoint in bad {
-            let refused = refusal(enough().endpoint_url(endpoint));
+            let refused = refusal(minimal().endpoint_url(endpoint));
             assert!(refused.ends_with(&format!("given: {endpoint:?}")), "{refused}");
         }
     }
@@ -297,20 +303,20 @@ mod tests {
 
     // `AWS_ENDPOINT_URL_KINESIS=` makes the SDK panic at the first call.
     #[test]
-    fn an_endpoint_out_of_the_environment_is_checked_like_any_other() {
-        check(&enough().service_config(Environment("http://localhost:4566")).build(), KINESIS).unwrap();
-        assert!(refusal(enough().service_config(Environment(""))).ends_with(r#"given: """#));
+    fn an_endpoint_from_the_environment_is_checked_like_any_other() {
+        check(&minimal().service_config(Environment("http://localhost:4566")).build(), KINESIS).unwrap();
+        assert!(refusal(minimal().service_config(Environment(""))).ends_with(r#"given: """#));
     }
 
     #[test]
     fn a_duration_that_makes_the_sdk_panic_is_refused() {
-        let timeouts = |timeouts: TimeoutConfigBuilder| enough().timeout_config(timeouts.build());
+        let timeouts = |timeouts: TimeoutConfigBuilder| minimal().timeout_config(timeouts.build());
         let max = Duration::MAX;
         let refused = [
             timeouts(TimeoutConfig::builder().connect_timeout(max)),
             timeouts(TimeoutConfig::builder().operation_attempt_timeout(max)),
-            enough().retry_config(RetryConfig::standard().with_initial_backoff(max)),
-            enough().retry_config(RetryConfig::standard().with_max_backoff(max)),
+            minimal().retry_config(RetryConfig::standard().with_initial_backoff(max)),
+            minimal().retry_config(RetryConfig::standard().with_max_backoff(max)),
         ];
         for refused in refused.map(refusal) {
             assert!(refused.contains("at most a year"), "{refused}");
@@ -330,21 +336,21 @@ mod tests {
     }
 
     #[test]
-    fn the_call_timeout_goes_behind_what_the_user_configured() {
+    fn a_timeout_of_the_user_takes_precedence_over_the_call_timeout() {
         let attempt = |config: sdk_config::Builder| {
             let limited = with_call_timeout(config.build(), Duration::from_secs(7));
             limited.timeout_config().and_then(TimeoutConfig::operation_attempt_timeout)
         };
         let theirs = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_secs(90)).build();
         let connect = TimeoutConfig::builder().connect_timeout(Duration::from_secs(1)).build();
-        assert_eq!(attempt(enough()), Some(Duration::from_secs(7)));
-        assert_eq!(attempt(enough().timeout_config(connect)), Some(Duration::from_secs(7)));
-        assert_eq!(attempt(enough().timeout_config(theirs)), Some(Duration::from_secs(90)));
-        assert_eq!(attempt(enough().timeout_config(TimeoutConfig::disabled())), None);
+        assert_eq!(attempt(minimal()), Some(Duration::from_secs(7)));
+        assert_eq!(attempt(minimal().timeout_config(connect)), Some(Duration::from_secs(7)));
+        assert_eq!(attempt(minimal().timeout_config(theirs)), Some(Duration::from_secs(90)));
+        assert_eq!(attempt(minimal().timeout_config(TimeoutConfig::disabled())), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_is_given_up_after_the_call_timeout() {
+    async fn a_call_fails_after_the_call_timeout() {
         let config = with_call_timeout(Canned::new([]).config().build(), Duration::from_secs(7));
         let start = tokio::time::Instant::now();
         SdkService::new(&config).read("i", 1).await.unwrap_err();
@@ -352,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_config_that_passes_never_panics_however_odd_it_is() {
+    async fn a_config_that_passes_the_check_never_panics() {
         let year = TimeoutConfig::builder().connect_timeout(LONGEST).operation_attempt_timeout(LONGEST).build();
         let never = TimeoutConfig::builder().read_timeout(Duration::MAX).operation_timeout(Duration::MAX).build();
         let zero = TimeoutConfig::builder().operation_timeout(Duration::ZERO).build();
@@ -385,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_broker_was_told_goes_before_the_standard_chain() {
+    async fn settings_of_the_broker_take_precedence_over_the_standard_chain() {
         let access = Access {
             endpoint: Some("http://localhost:4566".into()),
             region: Some("eu-north-1".into()),

@@ -1,99 +1,110 @@
 //! How many bytes the next read of a shard may bring (A5): pure, with the time passed in.
 //!
-//! It is asked when the read is admitted, not when its reader begins to wait: meanwhile records arrive.
+//! **A read reserves the bytes that it may bring when it is admitted, not when its reader starts to wait.** The size of
+//! the last response is no measure: a shard at its tip brings nothing with every other response, and a whole page after
+//! an outage or after its user stood still. A shard accepts 1 MiB a second, which bounds what it can have received
+//! since it was at its tip.
+//!
+//! **Why not all of that.** If every read reserved all of it, a thousand idle shards would wait for each other, and
+//! longer the longer they wait. So a read reserves the fraction by which such reads have lately been a surprise, and
+//! all of it if no read was answered for five seconds. For a shard that lags, its last pages tell. For a shard that has
+//! not been read yet, only the sizes of other responses tell, so few such reads are under way at first, and more with
+//! each response that is small.
+//!
+//! **A read that hangs loses its reservation after five seconds;** otherwise six of them would block all others.
 
 use std::cmp;
 
 use tokio::time::{Duration, Instant};
 
-/// The largest answer that there is.
+/// The largest response that GetRecords returns, in bytes.
 const LARGEST: usize = 10 << 20;
 
-/// The least that is reserved for a read of which nothing is known.
+/// The least reservation for a first read of a shard, in bytes.
 const LEAST_GUESS: usize = 1 << 20;
 
-/// How many reads of which nothing is known may be under way before any of them is answered: in as many lie the largest
-/// answers within the bound that there is by default.
+/// How many first reads may be under way before any of them is answered. With the default limit, this number of the
+/// largest responses fits.
 const FIRST_READS: usize = 6;
 
-/// What a shard takes in, in a second.
+/// The bytes that a shard accepts in a second.
 const BYTES_PER_SECOND: u128 = 1 << 20;
 
-/// The parts in which a surprise is told.
+/// A surprise is a fraction with this denominator.
 const ALL: usize = 64;
 
-/// For how long a surprise, or that there was none, says anything about the next reads.
-const FRESH: Duration = Duration::from_secs(5);
+/// How long a measured surprise, also one of zero, applies to later reads.
+const SURPRISE_LIFETIME: Duration = Duration::from_secs(5);
 
-/// The forecast of the next read.
+/// How many bytes the next read may bring, from what is known about its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forecast {
-    /// It is so large.
+    /// Exactly this number of bytes.
     Exactly(usize),
-    /// Nothing yet.
+    /// Nothing is known yet.
     Unknown,
-    /// At this moment, after an answer of so many bytes, the shard held no more.
+    /// At the time `since`, the shard was read to its tip, with a response of `answer` bytes.
     AtTip { since: Instant, answer: usize },
-    /// The shard held more, after answers of up to so many bytes.
+    /// The shard lags. Its last responses had up to `page` bytes.
     Behind { page: usize },
 }
 
 impl Forecast {
-    /// After an answer that came at `now`.
+    /// The forecast after a response that arrived at `now`.
     pub(crate) fn after(self, bytes: usize, is_at_tip: bool, now: Instant) -> Self {
         let before = if let Self::Behind { page } = self { page } else { 0 };
         match is_at_tip {
             true => Self::AtTip { since: now, answer: bytes },
-            // The service may give a short answer, or an empty one, where there is much to come.
+            // The service may return a short or an empty response although many records remain.
             false if bytes > 0 || before > 1 => Self::Behind { page: bytes.max(before / 2) },
             false => Self::Unknown,
         }
     }
 
-    /// The bytes, by what other reads of the stream have shown.
+    /// The bytes to reserve, also from the responses to other reads of the stream.
     pub(super) fn bytes(self, experience: Experience, now: Instant) -> usize {
         let bytes = match self {
             Self::Exactly(bytes) => return bytes,
             Self::Unknown => experience.first,
-            Self::AtTip { since, answer } => answer.max(taken_in(since, now) * experience.surprise(now) / ALL),
+            Self::AtTip { since, answer } => answer.max(received(since, now) * experience.surprise(now) / ALL),
             Self::Behind { page } => page,
         };
         bytes.min(LARGEST)
     }
 }
 
-/// The bytes that a shard can have accepted since then, at most one response.
-fn taken_in(since: Instant, now: Instant) -> usize {
+/// The bytes that a shard can have received since then, at most as many as one response holds.
+fn received(since: Instant, now: Instant) -> usize {
     let micros = now.saturating_duration_since(since).as_micros();
     usize::try_from(micros.saturating_mul(BYTES_PER_SECOND) / 1_000_000).unwrap_or(LARGEST).min(LARGEST)
 }
 
-/// What the reads of a stream have shown.
+/// What the responses of a stream have shown so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Experience {
-    /// How much a read may bring of which nothing is known. It starts high, so that the first reads of a thousand
-    /// shards are not all under way before one of them shows how large they are, and comes down within the first
-    /// answers if these are small.
+    /// How many bytes a first read may bring. It starts high, so that the first reads of a thousand shards are not all
+    /// under way before one of them shows their size. It falls within the first responses if these are small.
     first: usize,
-    /// How much came of a shard at its tip beyond its answer before, in parts of what it may have taken in, and when
-    /// that was learned.
+    /// By how much the response of a shard at its tip exceeded its previous response, as a fraction of the bytes that the
+    /// shard can have received, and when this was measured.
     surprise: Option<(usize, Instant)>,
 }
 
 impl Experience {
-    /// None yet, for a budget of this limit.
+    /// The state before any response, for a budget with this limit.
     pub(super) fn new(limit: usize) -> Self {
         Self { first: (limit / FIRST_READS).clamp(LEAST_GUESS, LARGEST), surprise: None }
     }
 
-    /// Takes in what a read brought of which this was known. More than before counts at once, less bit by bit.
+    /// Records the size of the response to a read with this forecast. A larger size counts at once, a smaller one bit by
+    /// bit.
     pub(super) fn learn(&mut self, forecast: Forecast, bytes: usize, now: Instant) {
         match forecast {
             Forecast::Unknown => {
                 self.first = cmp::max(bytes, self.first - self.first / 16).clamp(LEAST_GUESS, LARGEST);
             }
             Forecast::AtTip { since, answer } => {
-                let most = taken_in(since, now).max(1);
+                let most = received(since, now).max(1);
                 let beyond = bytes.saturating_sub(answer).min(most) * ALL / most;
                 let before = self.surprise(now);
                 self.surprise = Some((cmp::max(beyond, before - before.div_ceil(16)).max(1), now));
@@ -102,10 +113,10 @@ impl Experience {
         }
     }
 
-    /// How much may come as a surprise: everything, where nothing was learned for some time. There was an outage then,
-    /// or the user stood still.
+    /// The fraction to reserve. All of it, if no response was measured lately: there was an outage then, or the user
+    /// stood still.
     fn surprise(self, now: Instant) -> usize {
-        self.surprise.filter(|(_, learned_at)| now < *learned_at + FRESH).map_or(ALL, |(parts, _)| parts)
+        self.surprise.filter(|(_, learned_at)| now < *learned_at + SURPRISE_LIFETIME).map_or(ALL, |(parts, _)| parts)
     }
 }
 
@@ -118,7 +129,7 @@ mod tests {
 
     // A5
     #[test]
-    fn what_is_known_says_how_much_may_come() {
+    fn the_forecast_says_how_many_bytes_may_arrive() {
         let now = Instant::now();
         let ago = |millis| now - Duration::from_millis(millis);
         let at_tip = |millis, answer| Forecast::AtTip { since: ago(millis), answer };
@@ -130,7 +141,7 @@ mod tests {
             ("its tip brought more than what came since", at_tip(1_000, 3 * MIB), 3 * MIB),
             ("it was at its tip long ago", at_tip(10_000_000, 0), 10 * MIB),
             ("it has more of this kind", Forecast::Behind { page: 3 }, 3),
-            ("a page that is larger than there are", Forecast::Behind { page: 11 * MIB }, 10 * MIB),
+            ("a page that is larger than any response", Forecast::Behind { page: 11 * MIB }, 10 * MIB),
         ];
         for (name, forecast, bytes) in table {
             assert_eq!(forecast.bytes(Experience::new(DEFAULT), now), bytes, "{name}");
@@ -139,7 +150,7 @@ mod tests {
 
     // A5
     #[test]
-    fn an_answer_says_what_comes_next() {
+    fn a_response_decides_the_next_forecast() {
         let now = Instant::now();
         let behind = |page| Forecast::Behind { page };
         let table = [
@@ -158,7 +169,7 @@ mod tests {
 
     // A5
     #[test]
-    fn a_first_read_is_taken_for_as_large_as_there_are_within_the_limit() {
+    fn a_first_read_reserves_the_largest_response_within_the_limit() {
         let table =
             [(0, MIB), (8 * MIB, 4 * MIB / 3), (60 * MIB, 10 * MIB), (DEFAULT, 10 * MIB), (usize::MAX, 10 * MIB)];
         for (limit, first) in table {
@@ -168,7 +179,7 @@ mod tests {
 
     // A5
     #[test]
-    fn a_first_read_is_taken_for_more_at_once_and_for_less_after_some_answers() {
+    fn a_first_read_reserves_more_at_once_and_less_after_some_responses() {
         let (mut experience, now) = (Experience::new(DEFAULT), Instant::now());
         let mut answers = 0;
         while Forecast::Unknown.bytes(experience, now) != MIB {
@@ -184,7 +195,7 @@ mod tests {
 
     // A5, R7
     #[test]
-    fn a_shard_at_its_tip_may_surprise_as_much_as_others_did_lately() {
+    fn a_shard_at_its_tip_reserves_the_surprise_that_others_showed_lately() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let tip = |seconds, answer| Forecast::AtTip { since: at(seconds), answer };
@@ -195,11 +206,11 @@ mod tests {
             answers += 1;
         }
         assert_eq!(answers, 32);
-        // One that is as busy as it was is no surprise.
+        // A shard that is as busy as before is no surprise.
         experience.learn(tip(4, MIB), MIB, at(5));
         assert_eq!(tip(1, 0).bytes(experience, at(5)), 4 * MIB / ALL);
         assert_eq!(tip(1, MIB).bytes(experience, at(5)), MIB);
-        // Half of what it may have taken in is.
+        // Half of the bytes that it can have received is one.
         experience.learn(tip(1, 0), 2 * MIB, at(5));
         assert_eq!(tip(1, 0).bytes(experience, at(5)), 2 * MIB);
         experience.learn(tip(5, 0), usize::MAX, at(5));
@@ -208,7 +219,7 @@ mod tests {
 
     // A5
     #[test]
-    fn where_nothing_was_learned_for_a_while_anything_may_come() {
+    fn without_a_recent_response_a_read_reserves_all_that_may_have_arrived() {
         let (mut experience, start) = (Experience::new(DEFAULT), Instant::now());
         let tip = Forecast::AtTip { since: start, answer: 0 };
         let at = |millis| start + Duration::from_millis(millis);

@@ -1,4 +1,4 @@
-//! The limits that Kinesis puts on names, records and reads (S2), checked before anything is sent.
+//! The limits of Kinesis on names, records and reads (S2), checked before a request is sent.
 //!
 //! Sources: the [CreateStream], [PutRecord], [PutRecords] and [GetRecords] references, and the [developer guide] on
 //! large records.
@@ -16,21 +16,21 @@ use crate::error::KinesisError;
 /// The longest name of a stream, in characters.
 const STREAM_NAME: usize = 128;
 
-/// The longest partition key, in Unicode characters: not in bytes.
+/// The longest partition key, in Unicode characters, not in bytes.
 const PARTITION_KEY: usize = 256;
 
-/// The largest record, data and partition key together, in bytes. A stream takes 1 MiB unless its own limit was raised
-/// up to this; the service knows that limit, so between the two it is the service that refuses.
+/// The largest record, data and partition key together, in bytes. A stream accepts 1 MiB unless its own limit was
+/// raised, up to this. Only the service knows that limit, so a record between the two is refused by the service.
 const RECORD: usize = 10 << 20;
 
-/// The most records of one PutRecords, and the most bytes of their data and partition keys together.
+/// The most records in one PutRecords, and the most bytes of their data and partition keys together.
 pub(crate) const REQUEST_RECORDS: usize = 500;
 pub(crate) const REQUEST_BYTES: usize = 10 << 20;
 
-/// The most records that one GetRecords gives.
+/// The most records that one GetRecords returns.
 pub(crate) const RECORDS_OF_A_READ: u32 = 10_000;
 
-/// Refuses a value outside of its limits.
+/// Refuses a value outside its limits.
 pub(crate) fn within<T>(what: &'static str, given: T, least: T, most: T) -> Result<(), KinesisError>
 where
     T: PartialOrd + Copy + Debug,
@@ -47,8 +47,8 @@ pub(crate) fn check_stream_name(name: &str) -> Result<(), KinesisError> {
         let limit = format!("1 to {STREAM_NAME} characters out of letters, digits, '_', '.' and '-'; given: {given}");
         KinesisError::invalid("stream name", limit)
     };
-    if let Some(stranger) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "_.-".contains(*c))) {
-        return Err(invalid(format!("{stranger:?} among them")));
+    if let Some(invalid_char) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "_.-".contains(*c))) {
+        return Err(invalid(format!("{invalid_char:?} among them")));
     }
     match name.len() {
         1..=STREAM_NAME => Ok(()),
@@ -118,7 +118,7 @@ mod tests {
 
     // S2
     #[test]
-    fn a_refusal_says_which_limit_and_what_was_given() {
+    fn a_refusal_names_the_limit_and_the_given_value() {
         assert_eq!(
             problem(check_stream_name(&"x".repeat(129))),
             "invalid stream name: 1 to 128 characters out of letters, digits, '_', '.' and '-'; given: 129"

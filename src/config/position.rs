@@ -1,5 +1,14 @@
-//! Where reading begins: [`KinesisPosition`] is what a user asks for, [`Checkpoint`] what a lease remembers, [`Origin`]
-//! where one reader is placed, and [`Plan::origin`] the table between them.
+//! Where reading begins.
+//!
+//! A user asks for a [`KinesisPosition`]. A lease stores a [`Checkpoint`]. A reader starts at an [`Origin`]. The table
+//! at [`Plan::origin`] derives the origin from the other two.
+//!
+//! **LATEST is remembered as a time.** A shard that was opened at LATEST and has read no record is reopened at the time
+//! of opening (see `kinesis/date_header.rs`), never at a later tip.
+//!
+//! **An expired iterator resumes after the last record that was read,** not after the checkpoint. So the reader does
+//! not have to read, recognise and discard the records in between, and cannot discard one by mistake. A new reader
+//! starts at the checkpoint.
 
 use std::fmt;
 
@@ -11,7 +20,7 @@ use crate::{
     },
 };
 
-/// A place in a stream from which to read.
+/// A position in a stream to read from.
 ///
 /// ```
 /// use kinesis_stream::KinesisPosition;
@@ -40,47 +49,47 @@ impl KinesisPosition {
         Self(Position::Horizon)
     }
 
-    /// After the newest record of each shard, at the moment of opening.
+    /// After the newest record of each shard at the time of opening.
     #[must_use]
     pub fn latest() -> Self {
         Self(Position::Latest)
     }
 
     /// The first record of each shard that arrived at or after this time, in milliseconds since 1970 (UTC). A time
-    /// before the oldest kept record means that record; a time in the future is refused when it is used.
+    /// before the oldest kept record selects that record. A time in the future is refused when the position is used.
     #[must_use]
     pub fn timestamp(unix_millis: i64) -> Self {
         Self(Position::Timestamp(unix_millis))
     }
 
-    /// One record of one shard. Other shards are not moved by it.
+    /// At one record of one shard. The position has no effect on other shards.
     pub fn sequence(shard: impl Into<ShardId>, sequence_number: impl Into<SequenceNumber>) -> Self {
         Self(Position::Sequence(shard.into(), sequence_number.into()))
     }
 }
 
 impl<T> Record<T> {
-    /// The record as a position: where to start reading *at* it.
+    /// The position of this record. Reading from it starts *at* the record.
     pub fn position(&self) -> KinesisPosition {
         KinesisPosition::sequence(self.shard.clone(), self.sequence_number.clone())
     }
 }
 
-/// How far a consumer has come in one shard.
+/// How far a consumer has read one shard.
 ///
-/// Non-exhaustive: a place inside an aggregated record is a variant to come.
+/// Non-exhaustive: a position inside an aggregated record may become a variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Checkpoint {
-    /// Nothing was handed out yet. Reading begins with the first record that arrived at or after this moment, in Unix
-    /// milliseconds by the service's clock; 0 is before every record that is kept. This is how an instance that opened
-    /// a shard at `LATEST` hands it to another one before any record came.
+    /// No record was delivered yet. Reading begins at the first record that arrived at or after this time, in Unix
+    /// milliseconds by the service's clock; 0 is before every kept record. With it, an instance that opened a shard at
+    /// `LATEST` can hand the shard over before any record arrived.
     Since(i64),
-    /// Nothing is settled yet. Reading begins *at* this record, the first that was ever read here.
+    /// No record is settled yet. Reading begins *at* this record, the first that the consumer ever read in this shard.
     At(SequenceNumber),
-    /// This record and all before it are settled. Reading goes on after it.
+    /// This record and all before it are settled. Reading resumes after it.
     After(SequenceNumber),
-    /// The shard was read to its end and everything in it is settled. Stored as `SHARD_END` where a store keeps text.
+    /// The shard was read to its end and all its records are settled. Stores that keep text store `SHARD_END`.
     ShardEnd,
 }
 
@@ -95,7 +104,7 @@ impl fmt::Display for Checkpoint {
     }
 }
 
-/// Where a shard iterator is placed: the five iterator types of Kinesis.
+/// Where a shard iterator starts: the five iterator types of Kinesis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `TRIM_HORIZON`
@@ -111,7 +120,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// The checkpoint that leads here, where there is one: LATEST is another place at every moment.
+    /// The checkpoint that opens at this origin. LATEST has none, because its position changes all the time.
     pub(crate) fn as_checkpoint(&self) -> Option<Checkpoint> {
         match self {
             Self::Horizon => Some(Checkpoint::Since(0)),
@@ -123,27 +132,27 @@ impl Origin {
     }
 }
 
-/// What the descriptor of a subscription says about where shards open.
+/// Where shards open, as the descriptor of a subscription says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// `start_at`: goes before checkpoints, on the shards with which the subscription opens.
+    /// `start_at`: takes precedence over checkpoints, for the shards with which the subscription opens.
     pub(crate) forced: Option<Position>,
     /// `initial_position`: for shards without a checkpoint.
     pub(crate) initial: Option<Position>,
 }
 
-/// What a shard is to the subscription that opens it.
+/// The facts about a shard that decide where it opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Role {
-    /// It belongs to the opening: it was there when the subscription began, ready to be read.
+    /// The shard belongs to the opening: it existed, ready to be read, when the subscription began.
     pub(crate) opening: bool,
-    /// Its parent was read to its end under this consumer, or it appeared after the subscription began.
+    /// This consumer read its parent to the end, or the shard appeared after the subscription began.
     pub(crate) child: bool,
 }
 
 impl Position {
-    /// Refuses a time that is still to come (R6): the service leaves undefined what it would read. `what` is the
-    /// setting by its name in the API.
+    /// Refuses a time in the future (R6), because the service does not define which records that reads. `what` is the
+    /// setting's name in the API.
     pub(crate) fn check(&self, what: &'static str, now_unix_millis: i64) -> Result<(), KinesisError> {
         match self {
             Self::Timestamp(millis) if *millis > now_unix_millis => Err(KinesisError::invalid(
@@ -154,7 +163,7 @@ impl Position {
         }
     }
 
-    /// The place that this names in one shard; none where it names another shard.
+    /// Where this position opens the shard; none if it names a record of another shard.
     pub(crate) fn within(&self, shard: &ShardId) -> Option<Origin> {
         match self {
             Self::Horizon => Some(Origin::Horizon),
@@ -166,8 +175,8 @@ impl Position {
 }
 
 impl Checkpoint {
-    /// Where reading goes on. A shard that is at its end is not opened; if it ever is, from its oldest record, since a
-    /// record that comes twice does less harm than one that never comes.
+    /// Where reading resumes. A shard at its end is not opened. If it ever is, it opens at its oldest record, since a
+    /// duplicate does less harm than a lost record.
     fn origin(&self) -> Origin {
         match self {
             Self::Since(..=0) | Self::ShardEnd => Origin::Horizon,
@@ -179,7 +188,7 @@ impl Checkpoint {
 }
 
 impl Plan {
-    /// Refuses positions that cannot be read from (R6).
+    /// Refuses positions in the future (R6).
     pub(crate) fn check(&self, now_unix_millis: i64) -> Result<(), KinesisError> {
         [("start_at", &self.forced), ("initial_position", &self.initial)]
             .into_iter()
@@ -195,7 +204,7 @@ impl Plan {
     /// | none | the forced position (R6) | the forced or else the initial position, or else `LATEST` (R5) |
     /// | none, a child | the forced position (R6) | the same, but never `LATEST`: `TRIM_HORIZON` instead (R6) |
     ///
-    /// A position that names a record is a position for its shard alone: the others open as if it were not there.
+    /// A position that names a record applies to its shard alone: other shards open as if it were not set.
     pub(crate) fn origin(&self, shard: &ShardId, checkpoint: Option<&Checkpoint>, role: Role) -> Origin {
         let within = |position: &Option<Position>| position.as_ref().and_then(|position| position.within(shard));
         let forced = within(&self.forced);
@@ -213,25 +222,25 @@ impl Plan {
         }
     }
 
-    /// Makes one moment of what would be LATEST: for shards that are found open or closed only later.
-    pub(crate) fn begin_at(&mut self, moment: &Origin) {
-        let Origin::Timestamp(moment) = moment else { return };
-        let moment = Position::Timestamp(*moment);
+    /// Replaces LATEST by this time, for shards that a listing shows only later.
+    pub(crate) fn begin_at(&mut self, time: &Origin) {
+        let Origin::Timestamp(millis) = time else { return };
+        let time = Position::Timestamp(*millis);
         if self.forced == Some(Position::Latest) {
-            self.forced = Some(moment.clone());
+            self.forced = Some(time.clone());
         }
         if self.initial.as_ref().is_none_or(|initial| *initial == Position::Latest) {
-            self.initial = Some(moment);
+            self.initial = Some(time);
         }
     }
 
-    /// Whether a shard that nobody has read opens at `LATEST`, so that one that was closed by then has nothing to
-    /// offer (H5).
+    /// Whether a shard that was never read opens at `LATEST`. Such a shard is skipped if it was already closed, because
+    /// it has no record to deliver (H5).
     pub(crate) fn skips_unread(&self, shard: &ShardId) -> bool {
         self.origin(shard, None, Role { opening: true, child: false }) == Origin::Latest
     }
 
-    /// Whether this opening goes before the checkpoints of all shards, ended ones too (R6).
+    /// Whether the forced position overrides the checkpoints of all shards, also of those read to the end (R6).
     pub(crate) fn replays(&self) -> bool {
         matches!(self.forced, Some(Position::Horizon | Position::Timestamp(_)))
     }
@@ -246,7 +255,7 @@ mod tests {
     const LATER: Role = Role { opening: false, child: false };
     const LATER_CHILD: Role = Role { opening: false, child: true };
 
-    /// The positions that a table names, with times and records that tell `start_at` from `initial_position`.
+    /// The positions that a table names. Their times and records differ for `start_at` and `initial_position`.
     fn position(name: &str, setting: &str) -> Option<Position> {
         let position = match name {
             "-" => return None,
@@ -266,7 +275,7 @@ mod tests {
 
     /// The origins that a table names: `T` and `R` are the time and the record of `start_at`, `t` and `r` those of
     /// `initial_position`.
-    fn letter(origin: &Origin) -> &'static str {
+    fn symbol(origin: &Origin) -> &'static str {
         match origin {
             Origin::Horizon => "H",
             Origin::Latest => "L",
@@ -280,7 +289,7 @@ mod tests {
     }
 
     fn opens(plan: &Plan, checkpoint: Option<&Checkpoint>, role: Role) -> &'static str {
-        letter(&plan.origin(&ShardId::new("shard"), checkpoint, role))
+        symbol(&plan.origin(&ShardId::new("shard"), checkpoint, role))
     }
 
     // R5, R6
@@ -366,7 +375,7 @@ mod tests {
 
     // H5
     #[test]
-    fn unread_shards_are_skipped_only_where_they_would_open_at_the_tip() {
+    fn unread_shards_are_skipped_only_if_they_would_open_at_the_tip() {
         let table = [
             ("-", "-", true),
             ("-", "horizon", false),
@@ -386,7 +395,7 @@ mod tests {
 
     // R6
     #[test]
-    fn a_timestamp_in_the_future_is_refused_by_its_setting_limit_and_value() {
+    fn a_refused_future_timestamp_names_its_setting_limit_and_value() {
         assert!(plan("time", "time").check(2).is_ok());
         assert!(plan("record", "latest").check(i64::MIN).is_ok());
         let refusal = |forced, initial| plan(forced, initial).check(0).unwrap_err().to_string();

@@ -1,4 +1,9 @@
-//! What becomes of a record that was given back: pure values, and the one decision about them.
+//! Decides what happens to a record that was given back: redeliver it, write it as a dead letter, or yield an error.
+//! Pure values.
+//!
+//! **A record counts as attempted only once the handler has received it.** A record that stood in a key queue or in an
+//! unfinished batch when that was dropped keeps the attempts it had before, so it never becomes a dead letter that no
+//! handler saw. The same holds for records given back after the subscription began to close.
 
 use std::{
     fmt::{self, Write},
@@ -11,34 +16,34 @@ use crate::util::backoff::doubled;
 /// The most bytes of a reason that are kept: it travels in a header of the dead letter, whose size has a limit.
 const LONGEST_REASON: usize = 1 << 10;
 
-/// How a record is tried again, and what becomes of it when its attempts are spent.
+/// How a record is redelivered, and what happens once its attempts are spent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Retries {
     pub(crate) first_pause: Duration,
     pub(crate) longest_pause: Duration,
     pub(crate) max_attempts: Option<u32>,
-    /// The stream for records whose attempts are spent.
+    /// The stream that receives records whose attempts are spent.
     pub(crate) dead_letter: Option<Arc<str>>,
 }
 
-/// What becomes of a record that was given back.
+/// What happens to a record that was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// It is handed out again after this pause.
-    Again(Duration),
-    /// Its attempts are spent: it goes to the dead-letter stream.
+pub(crate) enum RedeliveryDecision {
+    /// Redeliver it after this pause.
+    Redeliver(Duration),
+    /// Its attempts are spent: write it to the dead-letter stream.
     DeadLetter,
-    /// Its attempts are spent: it is handed out as an error.
+    /// Its attempts are spent: the stream yields an error that carries it.
     Error,
 }
 
 impl Retries {
-    /// What becomes of a record that was handed out so many times.
-    pub(crate) fn next(&self, attempts: u32) -> Next {
+    /// What happens to a record after this number of attempts.
+    pub(crate) fn next(&self, attempts: u32) -> RedeliveryDecision {
         match (self.max_attempts, &self.dead_letter) {
-            (Some(most), Some(_)) if attempts >= most => Next::DeadLetter,
-            (Some(most), None) if attempts >= most => Next::Error,
-            _ => Next::Again(doubled(self.first_pause, self.longest_pause, attempts)),
+            (Some(most), Some(_)) if attempts >= most => RedeliveryDecision::DeadLetter,
+            (Some(most), None) if attempts >= most => RedeliveryDecision::Error,
+            _ => RedeliveryDecision::Redeliver(doubled(self.first_pause, self.longest_pause, attempts)),
         }
     }
 }
@@ -57,19 +62,21 @@ impl Default for Retries {
 /// Why a record was given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
+    /// By a nack without a reason.
     GivenBack,
+    /// Its delivery was dropped.
     Dropped,
-    /// Dropped by a thread that was panicking.
+    /// Its delivery was dropped by a thread that was panicking.
     Panicked,
-    /// In the user's words.
+    /// By a nack with a reason, in the user's words.
     Because(Arc<str>),
 }
 
 impl Reason {
-    /// These words, cut where they are too long.
+    /// A reason in these words, cut to [`LONGEST_REASON`].
     pub(crate) fn because(words: impl fmt::Display) -> Self {
         let mut kept = Cut(String::new());
-        // What does not fit any more ends the formatting as an error, and is meant to.
+        // Text beyond the limit ends the formatting with an error, as intended.
         let _ = write!(kept, "{words}");
         Self::Because(kept.0.into())
     }
@@ -86,7 +93,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Takes text up to its limit.
+/// Keeps text up to [`LONGEST_REASON`].
 struct Cut(String);
 
 impl Write for Cut {
@@ -111,7 +118,7 @@ mod tests {
     #[test]
     fn the_pause_doubles_from_one_second_to_a_minute() {
         let pause = |attempts| match Retries::default().next(attempts) {
-            Next::Again(pause) => pause.as_secs(),
+            RedeliveryDecision::Redeliver(pause) => pause.as_secs(),
             outcome => panic!("{outcome:?}"),
         };
         assert_eq!([1, 2, 3, 6, 7, 8, 40, u32::MAX].map(pause), [1, 2, 4, 32, 60, 60, 60, 60]);
@@ -119,28 +126,28 @@ mod tests {
 
     // A7
     #[test]
-    fn a_record_is_handed_out_as_often_as_is_allowed_and_then_goes_where_it_is_said() {
-        let again = |millis| Next::Again(Duration::from_millis(millis));
+    fn a_record_is_redelivered_until_its_attempts_are_spent_and_then_becomes_a_dead_letter_or_an_error() {
+        let again = |millis| RedeliveryDecision::Redeliver(Duration::from_millis(millis));
         let table = [
             (None, None, [again(1_000), again(2_000), again(4_000)]),
-            (Some(1), None, [Next::Error; 3]),
-            (Some(3), None, [again(1_000), again(2_000), Next::Error]),
-            (Some(2), Some("dead"), [again(1_000), Next::DeadLetter, Next::DeadLetter]),
+            (Some(1), None, [RedeliveryDecision::Error; 3]),
+            (Some(3), None, [again(1_000), again(2_000), RedeliveryDecision::Error]),
+            (Some(2), Some("dead"), [again(1_000), RedeliveryDecision::DeadLetter, RedeliveryDecision::DeadLetter]),
             (Some(u32::MAX), Some("dead"), [again(1_000), again(2_000), again(4_000)]),
         ];
-        for (most, to, fates) in table {
-            assert_eq!([1, 2, 3].map(|attempts| retries(most, to).next(attempts)), fates, "{most:?}, {to:?}");
+        for (most, to, decisions) in table {
+            assert_eq!([1, 2, 3].map(|attempts| retries(most, to).next(attempts)), decisions, "{most:?}, {to:?}");
         }
     }
 
     // A7
     #[test]
     fn a_long_reason_is_cut_between_two_characters() {
-        let told = |words: &str| Reason::because(words).to_string();
-        assert_eq!(told("no such customer"), "no such customer");
-        assert_eq!(told(&"x".repeat(1_024)).len(), 1_024);
-        assert_eq!(told(&"x".repeat(1_025)), "x".repeat(1_024));
-        assert_eq!(told(&"ß🦀".repeat(1_000)), "ß🦀".repeat(170) + "ß");
+        let reason = |words: &str| Reason::because(words).to_string();
+        assert_eq!(reason("no such customer"), "no such customer");
+        assert_eq!(reason(&"x".repeat(1_024)).len(), 1_024);
+        assert_eq!(reason(&"x".repeat(1_025)), "x".repeat(1_024));
+        assert_eq!(reason(&"ß🦀".repeat(1_000)), "ß🦀".repeat(170) + "ß");
         assert_eq!(Reason::because(format_args!("{}{}", "x".repeat(2_000), "y")).to_string(), "x".repeat(1_024));
     }
 

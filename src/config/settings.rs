@@ -1,18 +1,18 @@
-//! The settings of one subscription, once they were found valid: what workers read.
+//! The settings of one subscription, after they were validated. Its tasks read them; nothing changes them.
 
 use std::time::Duration;
 
 use crate::config::{position::Plan, redelivery::Retries};
 
-/// What dropping a delivery without settling it means.
+/// What happens if a delivery is dropped before it is settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDrop {
-    /// It comes again after a pause. An early `?`, a panic or a cancelled future never loses a record.
+    /// The record is redelivered after a pause. An early `?`, a panic or a cancelled future never loses a record.
     #[default]
     Redeliver,
-    /// It is acknowledged, as by [`Delivery::ack`](crate::Delivery::ack), except while the thread is panicking or after
-    /// the subscription is gone. A cancelled future acknowledges what it held, too.
+    /// The record is acknowledged, as with [`Delivery::ack`](crate::Delivery::ack), unless the thread is panicking or
+    /// the subscription is gone. A cancelled future also acknowledges the deliveries that it held.
     Ack,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// How often every lease is looked at.
+    /// The interval at which the renewer checks every lease.
     pub(crate) fn round(&self) -> Duration {
         self.checkpoint_interval.min(self.renew_interval)
     }

@@ -8,7 +8,7 @@ use tokio::{select, time::Instant};
 use tracing::Instrument;
 
 use crate::{
-    config::redelivery::Next,
+    config::redelivery::RedeliveryDecision,
     dead_letters::{circuit::WriteCircuit, record::record},
     error::{
         KinesisError,
@@ -135,7 +135,7 @@ impl DeadLetterWriter {
     fn rejected(&self, shard: &Shard, spent: Returned, failure: ServiceFailure) {
         shard.put_down(spent, |spent| {
             self.context.events.due(Redelivery::Spent(spent, Some(failure)), Instant::now());
-            Next::Error
+            RedeliveryDecision::Error
         });
     }
 
@@ -150,7 +150,7 @@ impl DeadLetterWriter {
         };
         let outcome = shard.put_down(spent, |spent| {
             self.context.dead_letter_queue.requeue(spent);
-            Next::DeadLetter
+            RedeliveryDecision::DeadLetter
         });
         if outcome != ReturnOutcome::Stale {
             tracing::warn!(error = %Chain(&error), "a dead letter was not written");

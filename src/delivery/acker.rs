@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, thread};
 
 use crate::{
     config::{
-        redelivery::{Next, Reason},
+        redelivery::{Reason, RedeliveryDecision},
         settings::OnDrop,
     },
     delivery::lease_handle::LeaseToken,
@@ -142,9 +142,13 @@ impl Drop for Acker {
             return;
         }
         let becomes = match self.give_back(reason) {
-            ReturnOutcome::Queued(Next::Again(_)) | ReturnOutcome::Elsewhere => "will be redelivered",
-            ReturnOutcome::Queued(Next::DeadLetter) => "becomes a dead letter, since this was its last attempt",
-            ReturnOutcome::Queued(Next::Error) => "is reported as an error, since this was its last attempt",
+            ReturnOutcome::Queued(RedeliveryDecision::Redeliver(_)) | ReturnOutcome::Elsewhere => "will be redelivered",
+            ReturnOutcome::Queued(RedeliveryDecision::DeadLetter) => {
+                "becomes a dead letter, since this was its last attempt"
+            }
+            ReturnOutcome::Queued(RedeliveryDecision::Error) => {
+                "is reported as an error, since this was its last attempt"
+            }
             ReturnOutcome::Stale => return,
         };
         if context.lifecycle.is_running() {

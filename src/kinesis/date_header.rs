@@ -1,4 +1,8 @@
-//! When the service answered, by its own clock.
+//! The time of a response by the service's own clock.
+//!
+//! **Why the service's clock.** A shard opened at LATEST that has read no record is reopened at the time of opening.
+//! That time comes from the `Date` header of the service's response, minus one second, because a local clock may
+//! run ahead. Reopening can repeat records of that second; it loses none.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,23 +14,23 @@ use aws_sdk_kinesis::{
 
 use crate::{kinesis::ServiceTime, util::mutex::lock};
 
-/// Reads the `Date` header of one call's answer; clones share what was read.
+/// An interceptor that reads the `Date` header of one call's response. Clones share the time.
 ///
-/// The header has whole seconds, so the time is up to a second before the answer. It is the one clock to which
-/// `AT_TIMESTAMP` refers, and the answers' bodies do not tell it.
+/// The header has whole seconds, so the time is up to a second before the response. `AT_TIMESTAMP` refers to this clock,
+/// and no response body contains its time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AnswerTime(Arc<Mutex<Option<ServiceTime>>>);
+pub(super) struct ResponseTime(Arc<Mutex<Option<ServiceTime>>>);
 
-impl AnswerTime {
-    /// None before an answer, and after one without a readable date.
+impl ResponseTime {
+    /// `None` before the response arrives, and after one without a readable date.
     pub(super) fn get(&self) -> Option<ServiceTime> {
         *lock(&self.0)
     }
 }
 
-impl Intercept for AnswerTime {
+impl Intercept for ResponseTime {
     fn name(&self) -> &'static str {
-        "AnswerTime"
+        "ResponseTime"
     }
 
     fn read_before_deserialization(
@@ -51,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_read_as_http_writes_it() {
+    fn a_date_is_parsed_in_the_format_of_http() {
         assert_eq!(parse("Sun, 06 Nov 1994 08:49:37 GMT"), Some(ServiceTime(784_111_777_000)));
         for odd in ["", "yesterday", "1994-11-06T08:49:37Z"] {
             assert_eq!(parse(odd), None, "{odd}");

@@ -1,11 +1,17 @@
 //! The calls, made with the AWS SDK.
+//!
+//! **Who retries.** The SDK never retries GetRecords or PutRecords. The reader paces and repeats its own reads. The
+//! accumulator knows which entries of a PutRecords call failed; the SDK would resend all of them.
+//!
+//! **Timeouts.** Each attempt of a call has a timeout (`call_timeout`, 30 s by default) unless the user's configuration
+//! sets another one.
 
 use std::time::Duration;
 
 use aws_config::SdkConfig;
 use aws_sdk_kinesis::{
     Client,
-    config::{Builder, Config, http::HttpResponse, retry::RetryConfig, timeout::TimeoutConfig},
+    config::{Builder, Config, http::HttpResponse, retry::RetryConfig},
     error::{BuildError, SdkError},
     operation::{get_shard_iterator::builders::GetShardIteratorFluentBuilder, put_records::PutRecordsError},
     primitives::{Blob, DateTime},
@@ -13,59 +19,53 @@ use aws_sdk_kinesis::{
 };
 
 use crate::{
-    aws::classify::{failure, of_code},
+    aws::{
+        classify::{failure, of_code},
+        config::timeouts,
+    },
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
     kinesis::{
         Call, Described, Fetched, ListedPage, ListedShard, Listing, Placed, Put, PutEntry, RawRecord, Service,
-        StreamStatus, date_header::AnswerTime,
+        StreamStatus, date_header::ResponseTime,
     },
     types::id::ShardId,
 };
 
-/// How long one attempt of a call may take, if the user set nothing else. The SDK sets no such limit itself, and a
-/// connection whose other end is gone can hang for ever. A page of 10 MiB takes 5 seconds at the pace of a shard.
+/// How long one attempt of a call may take, unless the user set another timeout. The SDK has no such limit by default,
+/// and a connection whose peer is gone can hang without an end. A page of 10 MiB takes 5 seconds at the rate of a shard.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most shards that `ListShards` puts on a page.
 const LIST_LIMIT: i32 = 1_000;
 
-/// The SDK behind the seam: one client, so one pool of connections and one cache of credentials for all calls.
+/// The service by the SDK. All calls share one client, and with it one connection pool and one credentials cache.
 #[derive(Debug)]
 pub(crate) struct SdkService {
     client: Client,
-    /// For GetRecords and PutRecords: what the client is configured for, without retries.
+    /// Overrides for GetRecords and PutRecords: no retries.
     once: Builder,
 }
 
 impl SdkService {
-    /// Makes the client; no I/O. The configuration has passed [`check`](crate::aws::config::check), so this does not
-    /// panic.
+    /// Creates the client; does no I/O. The configuration must have passed [`check`](crate::aws::config::check), so that
+    /// this does not panic.
     pub(crate) fn new(config: &SdkConfig) -> Self {
-        let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config)).build());
+        let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config, ATTEMPT_TIMEOUT)).build());
         Self { client, once: Config::builder().retry_config(RetryConfig::disabled()) }
-    }
-}
-
-/// Whatever the user set, also that there is none, goes before our attempt timeout.
-fn timeouts(config: &SdkConfig) -> TimeoutConfig {
-    let ours = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT);
-    match config.timeout_config() {
-        Some(theirs) => theirs.to_builder().take_unset_from(ours).build(),
-        None => ours.build(),
     }
 }
 
 impl Service for SdkService {
     fn describe<'a>(&'a self, stream: &'a str) -> Call<'a, Described> {
         Box::pin(async move {
-            let time = AnswerTime::default();
+            let time = ResponseTime::default();
             let call = self.client.describe_stream_summary().stream_name(stream).customize().interceptor(time.clone());
             let output = call.send().await.map_err(|error| failure(Action::DescribeStreamSummary, error))?;
             let Some(summary) = output.stream_description_summary else {
                 return Err(incomplete(Action::DescribeStreamSummary, "stream description"));
             };
-            // The SDK makes a zero of a time that is missing.
+            // The SDK reports a missing time as zero.
             let created = millis(&summary.stream_creation_timestamp).filter(|created| *created > 0);
             let hours = u64::try_from(summary.retention_period_hours).ok().filter(|hours| *hours > 0);
             let (status, retention) = (status(&summary.stream_status), hours.map(Duration::from_hours));
@@ -96,7 +96,7 @@ impl Service for SdkService {
 
     fn place<'a>(&'a self, stream: &'a str, shard: &'a ShardId, origin: &'a Origin) -> Call<'a, Placed> {
         Box::pin(async move {
-            let time = AnswerTime::default();
+            let time = ResponseTime::default();
             let call = self.client.get_shard_iterator().stream_name(stream).shard_id(shard.as_str());
             let call = at(call, origin).customize().interceptor(time.clone());
             let output = call.send().await.map_err(|error| failure(Action::GetShardIterator, error))?;
@@ -135,8 +135,8 @@ impl Service for SdkService {
     fn put_all<'a>(&'a self, stream: &'a str, entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
         Box::pin(async move {
             let count = entries.len();
-            let entries = entries.into_iter().map(asked).collect::<Result<Vec<_>, _>>();
-            let entries = entries.map_err(|error| failure(Action::PutRecords, unmade(error)))?;
+            let entries = entries.into_iter().map(request_entry).collect::<Result<Vec<_>, _>>();
+            let entries = entries.map_err(|error| failure(Action::PutRecords, invalid_request(error)))?;
             let call = self.client.put_records().stream_name(stream).set_records(Some(entries));
             let call = call.customize().config_override(self.once.clone());
             let output = call.send().await.map_err(|error| failure(Action::PutRecords, error))?;
@@ -148,7 +148,7 @@ impl Service for SdkService {
     }
 }
 
-fn asked(entry: PutEntry) -> Result<types::PutRecordsRequestEntry, BuildError> {
+fn request_entry(entry: PutEntry) -> Result<types::PutRecordsRequestEntry, BuildError> {
     types::PutRecordsRequestEntry::builder()
         .partition_key(entry.partition_key)
         .set_explicit_hash_key(entry.explicit_hash_key.map(|hash| hash.to_string()))
@@ -156,11 +156,11 @@ fn asked(entry: PutEntry) -> Result<types::PutRecordsRequestEntry, BuildError> {
         .build()
 }
 
-fn unmade(error: BuildError) -> SdkError<PutRecordsError, HttpResponse> {
+fn invalid_request(error: BuildError) -> SdkError<PutRecordsError, HttpResponse> {
     SdkError::construction_failure(error)
 }
 
-/// What became of one entry. An entry that failed has a code of its own, under an answer that says 200.
+/// The result of one entry. A failed entry has its error code in a response with status 200.
 fn result(entry: types::PutRecordsResultEntry) -> Result<Put, ServiceFailure> {
     if let Some(code) = entry.error_code {
         let kind = of_code(&code).unwrap_or(FailureKind::Other);
@@ -189,7 +189,7 @@ fn listed(shard: types::Shard) -> ListedShard {
     }
 }
 
-/// A shard that was just born is open.
+/// A shard that its parent's last page names is new, so it is open.
 fn child(shard: types::ChildShard) -> ListedShard {
     let parents = shard.parent_shards.into_iter().map(ShardId::from).collect();
     ListedShard { id: shard.shard_id.into(), parents, closed: false }
@@ -220,18 +220,19 @@ fn raw(record: types::Record) -> RawRecord {
     }
 }
 
-/// Rounded, not cut: the SDK reads `1700000000.123` as the floating-point number just below it.
+/// Rounds, because the SDK reads `1700000000.123` as the floating-point number just below it.
 fn millis(time: &DateTime) -> Option<i64> {
     let millis = (i64::from(time.subsec_nanos()) + 500_000) / 1_000_000;
     time.secs().checked_mul(1_000)?.checked_add(millis)
 }
 
-/// More than the wire can say is the service's to refuse, as are other numbers that are too large.
+/// A number too large for the wire becomes the largest one. The service refuses it, like other numbers that are too
+/// large.
 fn saturated(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// The service said yes and left out what it was asked for.
+/// The response reports success but lacks the requested value.
 fn incomplete(action: Action, missing: &str) -> ServiceFailure {
     ServiceFailure::new(action, FailureKind::Other, format!("the answer holds no {missing}"))
 }
@@ -240,6 +241,7 @@ fn incomplete(action: Action, missing: &str) -> ServiceFailure {
 mod tests {
     use std::ptr;
 
+    use aws_sdk_kinesis::config::timeout::TimeoutConfig;
     use bytes::Bytes;
     use tokio::time::Instant;
 
@@ -282,14 +284,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_is_created_with_so_many_shards() {
+    async fn a_stream_is_created_with_the_given_number_of_shards() {
         let canned = Canned::new([(200, "")]);
         service(&canned).create("orders", 3).await.unwrap();
         assert_eq!(canned.requests(), [r#"CreateStream {"StreamName":"orders","ShardCount":3}"#]);
     }
 
     #[tokio::test]
-    async fn a_listing_tells_parents_and_closed_shards_and_its_token_stands_alone() {
+    async fn a_listing_has_parents_and_closed_shards_and_its_token_is_sent_without_a_stream() {
         let shards = r#"{"NextToken":"more","Shards":[
             {"ShardId":"a","HashKeyRange":{"StartingHashKey":"0","EndingHashKey":"9"},"SequenceNumberRange":{"StartingSequenceNumber":"1"}},
             {"ShardId":"b","ParentShardId":"x","HashKeyRange":{"StartingHashKey":"0","EndingHashKey":"9"},
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_without_the_thing_asked_for_is_a_failure() {
+    async fn a_response_without_the_requested_value_is_a_failure() {
         let canned = Canned::new([(200, "{}")]);
         let failed = service(&canned).place("orders", &"shard".into(), &Origin::Latest).await.unwrap_err();
         assert_eq!(failed.kind(), FailureKind::Other);
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_is_read_whatever_it_leaves_out() {
+    async fn a_page_is_read_even_if_optional_fields_are_missing() {
         let page = r#"{"MillisBehindLatest":-5,"NextShardIterator":"next","Records":[
             {"SequenceNumber":"1","Data":"YWJj","PartitionKey":"k","ApproximateArrivalTimestamp":1700000000.123},
             {"SequenceNumber":"2","Data":""}]}"#;
@@ -377,7 +379,7 @@ mod tests {
 
     // P1
     #[tokio::test]
-    async fn a_record_is_put_and_its_place_returned() {
+    async fn a_record_is_put_and_its_position_returned() {
         let canned = Canned::new([(200, r#"{"ShardId":"shard","SequenceNumber":"7"}"#)]);
         let put = service(&canned).put("orders", entry("k", None)).await.unwrap();
         assert_eq!((put.shard, put.sequence_number), ("shard".into(), "7".into()));
@@ -420,7 +422,7 @@ mod tests {
 
     // P3
     #[tokio::test(start_paused = true)]
-    async fn records_are_put_once_and_an_answer_that_lacks_results_is_a_failure() {
+    async fn records_are_put_once_and_a_response_that_lacks_results_is_a_failure() {
         let short = r#"{"FailedRecordCount":0,"Records":[]}"#;
         let canned = Canned::new([THROTTLED, (500, "{}"), (200, short)]);
         let service = service(&canned);
@@ -444,9 +446,9 @@ mod tests {
         assert_eq!(canned.requests().len(), 1 + 5);
     }
 
-    // A connection can hang for ever.
+    // A connection can hang without an end.
     #[tokio::test(start_paused = true)]
-    async fn a_call_without_an_answer_is_given_up_after_the_attempt_timeout() {
+    async fn a_call_without_a_response_fails_after_the_attempt_timeout() {
         let canned = Canned::new([]);
         let start = Instant::now();
         let failed = service(&canned).read("i", 1).await.unwrap_err();
@@ -465,10 +467,10 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), 90);
 
         let connect = TimeoutConfig::builder().connect_timeout(Duration::from_secs(1)).build();
-        let merged = timeouts(&canned.config().timeout_config(connect).build());
+        let merged = timeouts(&canned.config().timeout_config(connect).build(), ATTEMPT_TIMEOUT);
         assert_eq!(merged.connect_timeout(), Some(Duration::from_secs(1)));
         assert_eq!(merged.operation_attempt_timeout(), Some(ATTEMPT_TIMEOUT));
-        let disabled = timeouts(&canned.config().timeout_config(TimeoutConfig::disabled()).build());
+        let disabled = timeouts(&canned.config().timeout_config(TimeoutConfig::disabled()).build(), ATTEMPT_TIMEOUT);
         assert_eq!(disabled.operation_attempt_timeout(), None);
     }
 }

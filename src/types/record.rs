@@ -80,8 +80,7 @@ impl<T> Record<T> {
         &self.headers
     }
 
-    /// The partition key. `None` if the stream itself distributes records over its shards and the producer named no
-    /// key.
+    /// The partition key. `None` if the stream itself distributes records over its shards and the producer set no key.
     pub fn partition_key(&self) -> Option<&str> {
         self.partition_key.as_deref()
     }

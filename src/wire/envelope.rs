@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Numbers are big-endian, names are UTF-8. The format is shared with services that are already deployed, so it does
-//! not change. Kinesis does not mark a record as enveloped, hence two rules. A blob that does not parse to the last
-//! byte of its block is a plain payload. A payload that would parse is wrapped in an empty envelope before it is sent.
+//! not change. Kinesis does not mark a record as enveloped, hence two rules. A blob whose headers do not parse is a
+//! plain payload. A payload that would parse is wrapped in an empty envelope before it is sent.
 
 use std::str;
 

@@ -81,7 +81,7 @@ impl Table {
         let client = self.source.client().await?;
         let mut response = send(client.clone()).await;
         if let Err(error) = &response
-            && classify::told(error).0 == FailureKind::NotFound
+            && classify::kind_and_detail(error).0 == FailureKind::NotFound
             && self.create_if_missing
             && !self.seen.load(Ordering::Relaxed)
         {
@@ -133,7 +133,7 @@ impl Table {
     where
         E: ProvideErrorMetadata + Error + Send + Sync + 'static,
     {
-        let (kind, detail) = classify::told(&error);
+        let (kind, detail) = classify::kind_and_detail(&error);
         let region = client.config().region().map_or("none", AsRef::as_ref);
         let remedy = match kind {
             FailureKind::NotFound => format!(

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    config::redelivery::Next,
+    config::redelivery::RedeliveryDecision,
     error::KinesisError,
     state::{
         events::{Redelivery, Returned},
@@ -46,7 +46,7 @@ pub(crate) enum HandOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReturnOutcome {
     /// It is queued here for this.
-    Queued(Next),
+    Queued(RedeliveryDecision),
     /// Its shard is being handed over or released, or the subscription closes: the next holder redelivers it.
     Elsewhere,
     /// Its ticket is stale.
@@ -144,7 +144,11 @@ impl Shard {
 
     /// Takes back an unsettled record. `queue` queues it and says what for. If this generation will not redeliver the
     /// record, it is dropped.
-    pub(crate) fn put_down(&self, returned: Returned, queue: impl FnOnce(Returned) -> Next) -> ReturnOutcome {
+    pub(crate) fn put_down(
+        &self,
+        returned: Returned,
+        queue: impl FnOnce(Returned) -> RedeliveryDecision,
+    ) -> ReturnOutcome {
         let ticket = returned.ticket;
         let (counts, leaves) = self.write_and_wake(|inner| {
             let counts = inner.tracker.give_back(ticket) && inner.term.is_some();
@@ -180,16 +184,16 @@ impl Shard {
         self.context.events.forget(is_over);
     }
 
-    fn dispose(&self, returned: Returned) -> Next {
+    fn dispose(&self, returned: Returned) -> RedeliveryDecision {
         let (context, now) = (&self.context, Instant::now());
         let next = context.settings.retries.next(returned.attempts);
-        if let Next::DeadLetter | Next::Error = next {
+        if let RedeliveryDecision::DeadLetter | RedeliveryDecision::Error = next {
             self.count(|counts| counts.spent += 1);
         }
         match next {
-            Next::Again(pause) => context.events.due(Redelivery::Again(returned), now + pause),
-            Next::DeadLetter => context.dead_letter_queue.push(returned),
-            Next::Error => context.events.due(Redelivery::Spent(returned, None), now),
+            RedeliveryDecision::Redeliver(pause) => context.events.due(Redelivery::Again(returned), now + pause),
+            RedeliveryDecision::DeadLetter => context.dead_letter_queue.push(returned),
+            RedeliveryDecision::Error => context.events.due(Redelivery::Spent(returned, None), now),
         }
         next
     }
