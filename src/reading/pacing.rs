@@ -181,8 +181,8 @@ mod tests {
             ("failed", ReadOutcome::Failed, millis(1_000)),
             ("an expired iterator", ReadOutcome::Void, millis(0)),
         ];
-        for (name, answer, pause) in table {
-            let sent = sent(&mut Pace::new(5, POLL), millis(20), &[answer, ReadOutcome::Empty]);
+        for (name, outcome, pause) in table {
+            let sent = sent(&mut Pace::new(5, POLL), millis(20), &[outcome, ReadOutcome::Empty]);
             assert_eq!(sent[1], millis(20) + pause, "{name}");
         }
     }
@@ -205,10 +205,10 @@ mod tests {
     // R7
     #[test]
     fn the_pause_at_the_tip_costs_no_reads() {
-        let reads = |answer: fn(u32) -> ReadOutcome| {
+        let reads = |outcome: fn(u32) -> ReadOutcome| {
             let mut pace = Pace::new(5, millis(1_000));
-            let answers = (0..200).map(answer).collect::<Vec<_>>();
-            sent(&mut pace, millis(10), &answers).pop().unwrap()
+            let outcomes = (0..200).map(outcome).collect::<Vec<_>>();
+            sent(&mut pace, millis(10), &outcomes).pop().unwrap()
         };
         // Without the pause, every other read finds nothing. With the pause, each read finds something, or every other
         // one.
@@ -236,9 +236,9 @@ mod tests {
     // R7
     #[test]
     fn reads_without_records_count() {
-        for answer in [ReadOutcome::Void, behind(0)] {
-            let sent = sent(&mut Pace::new(2, POLL), millis(0), &[answer; 4]);
-            assert_eq!(sent, [millis(0), millis(0), millis(1_000), millis(1_000)], "{answer:?}");
+        for outcome in [ReadOutcome::Void, behind(0)] {
+            let sent = sent(&mut Pace::new(2, POLL), millis(0), &[outcome; 4]);
+            assert_eq!(sent, [millis(0), millis(0), millis(1_000), millis(1_000)], "{outcome:?}");
         }
     }
 
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(pace.responses.len(), 1_000);
     }
 
-    fn answer() -> impl Strategy<Value = ReadOutcome> {
+    fn outcome() -> impl Strategy<Value = ReadOutcome> {
         prop_oneof![
             (0..4_000_000_usize).prop_map(behind),
             (0..4_000_000_usize).prop_map(at_tip),
@@ -281,16 +281,16 @@ mod tests {
         #[test]
         fn the_service_never_sees_more_reads_per_second_than_allowed(
             reads_per_second in 1..8_u32,
-            reads in vec((answer(), 0..1_500_u64, 0..1_500_u64, 0..50_u64), 1..60),
+            reads in vec((outcome(), 0..1_500_u64, 0..1_500_u64, 0..50_u64), 1..60),
         ) {
             let mut pace = Pace::new(reads_per_second, millis(3));
             let mut now = Instant::now();
             let mut seen = Vec::new();
-            for (answer, way_there, way_back, idle) in reads {
+            for (outcome, way_there, way_back, idle) in reads {
                 now = pace.next_read().map_or(now, |earliest| earliest.max(now)) + millis(idle);
                 seen.push(now + millis(way_there));
                 now += millis(way_there + way_back);
-                pace.read_done(now, answer);
+                pace.read_done(now, outcome);
             }
             for few in seen.windows(reads_per_second as usize + 1) {
                 prop_assert!(few[few.len() - 1] - few[0] >= SECOND);

@@ -83,7 +83,7 @@ pub(crate) struct Reader {
 }
 
 /// The outcome of one call.
-enum Step {
+enum ReadStep {
     Page(Page),
     /// No page yet: read again.
     Again,
@@ -133,14 +133,14 @@ impl Reader {
         &self.opening
     }
 
-    /// Fetches the first iterator, once. A failure is reported and counts. Afterwards the reader retries with the time
-    /// `moment`, at which the subscription was opened, so that LATEST does not move (L5).
-    pub(crate) async fn open(&mut self, moment: ServiceTime) {
+    /// Fetches the first iterator, once. A failure is reported and counts. Afterwards the reader retries at
+    /// `subscribed_at`, the time at which the subscription was opened, so that LATEST does not move (L5).
+    pub(crate) async fn open(&mut self, subscribed_at: ServiceTime) {
         let span = self.span.clone();
-        self.open_at(moment).instrument(span).await;
+        self.open_at(subscribed_at).instrument(span).await;
     }
 
-    async fn open_at(&mut self, moment: ServiceTime) {
+    async fn open_at(&mut self, subscribed_at: ServiceTime) {
         let mut placed = self.iterator().await;
         if let Err(failure) = &placed
             && self.refuses_checkpoint(failure)
@@ -148,7 +148,7 @@ impl Reader {
             self.lose_checkpoint(Some(failure.clone()));
             placed = self.iterator().await;
         }
-        let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(moment);
+        let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at);
         if self.resume == Origin::Latest {
             self.resume = since(now);
         }
@@ -188,9 +188,9 @@ impl Reader {
                 None => self.place().await,
             };
             match step {
-                Step::Again => {}
-                Step::Page(page) => return Some(page),
-                Step::Stopped => return None,
+                ReadStep::Again => {}
+                ReadStep::Page(page) => return Some(page),
+                ReadStep::Stopped => return None,
             }
         }
     }
@@ -206,11 +206,11 @@ impl Reader {
     }
 
     /// Fetches a new iterator at the place where reading continues (R8).
-    async fn place(&mut self) -> Step {
+    async fn place(&mut self) -> ReadStep {
         match self.iterator().await {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
-                Step::Again
+                ReadStep::Again
             }
             Err(failure) => self.handle_failure(failure),
         }
@@ -221,7 +221,7 @@ impl Reader {
     }
 
     /// Makes one GetRecords call.
-    async fn read(&mut self, iterator: &str) -> Step {
+    async fn read(&mut self, iterator: &str) -> ReadStep {
         let mut grant = self.context.budget.admit(self.forecast).await;
         let limit = self.context.read_limit();
         match self.fetch(iterator, limit, &mut grant).await {
@@ -256,7 +256,7 @@ impl Reader {
         }
     }
 
-    async fn received(&mut self, fetched: Fetched, limit: u32, mut grant: Grant) -> Step {
+    async fn received(&mut self, fetched: Fetched, limit: u32, mut grant: Grant) -> ReadStep {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
         self.failures = 0;
@@ -279,7 +279,7 @@ impl Reader {
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             self.pace.read_done(Instant::now(), ReadOutcome::Empty);
             self.suspect_checkpoint(behind);
-            return Step::Again;
+            return ReadStep::Again;
         };
         // A full page may have left records behind where the service does not say how far behind it is, and the reader
         // still has to see the end of a closed shard.
@@ -290,8 +290,8 @@ impl Reader {
         let (first, count) = (first.sequence_number.as_str().into(), records.len());
         let page = Page::new(self.opening.generation, records, grant, HeldBytes::new(&self.shard.bytes_held, bytes));
         match self.prepare(&first, count).await {
-            Ok(()) => Step::Page(page),
-            Err(GenerationOver) => Step::Stopped,
+            Ok(()) => ReadStep::Page(page),
+            Err(GenerationOver) => ReadStep::Stopped,
         }
     }
 
@@ -307,8 +307,8 @@ impl Reader {
 }
 
 /// Where a shard is reopened that was opened at LATEST at this time (R8).
-pub(crate) fn since(moment: ServiceTime) -> Origin {
-    Origin::Timestamp(moment.0 - CLOCK_SLACK_MILLIS)
+pub(crate) fn since(opened_at: ServiceTime) -> Origin {
+    Origin::Timestamp(opened_at.0 - CLOCK_SLACK_MILLIS)
 }
 
 /// How far a response is behind the tip of its shard.

@@ -8,7 +8,7 @@ use crate::{types::close_report::CloseReport, util::watched::Watched};
 
 /// The stage of a subscription.
 #[derive(Clone, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum LifecycleStage {
     /// Reading.
     Running,
     /// No longer reading; deliveries in flight may be settled until then.
@@ -19,42 +19,42 @@ pub(crate) enum Stage {
 
 /// See the module. It only moves forward.
 #[derive(Debug)]
-pub(crate) struct Lifecycle(Watched<Stage>);
+pub(crate) struct Lifecycle(Watched<LifecycleStage>);
 
 impl Lifecycle {
     pub(crate) fn new() -> Self {
-        Self(Watched::new(Stage::Running))
+        Self(Watched::new(LifecycleStage::Running))
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.0.read(|stage| matches!(stage, Stage::Running))
+        self.0.read(|stage| matches!(stage, LifecycleStage::Running))
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.0.read(|stage| matches!(stage, Stage::Over(_)))
+        self.0.read(|stage| matches!(stage, LifecycleStage::Over(_)))
     }
 
     /// Whether deliveries can still be settled.
     pub(crate) fn can_settle(&self) -> bool {
         self.0.read(|stage| match stage {
-            Stage::Running => true,
-            Stage::Closing { until } => Instant::now() < *until,
-            Stage::Over(_) => false,
+            LifecycleStage::Running => true,
+            LifecycleStage::Closing { until } => Instant::now() < *until,
+            LifecycleStage::Over(_) => false,
         })
     }
 
     /// Begins closing, unless that has begun.
     pub(crate) fn close(&self, drain: Duration) {
         self.0.change(|stage| {
-            if let Stage::Running = stage {
-                *stage = Stage::Closing { until: Instant::now() + drain };
+            if let LifecycleStage::Running = stage {
+                *stage = LifecycleStage::Closing { until: Instant::now() + drain };
             }
         });
     }
 
     /// Ends the lifecycle with this report.
     pub(crate) fn finish(&self, report: CloseReport) {
-        self.0.change(|stage| *stage = Stage::Over(Arc::new(report)));
+        self.0.change(|stage| *stage = LifecycleStage::Over(Arc::new(report)));
     }
 
     /// Waits until closing begins. Returns the time until which deliveries may be settled.
@@ -64,9 +64,9 @@ impl Lifecycle {
     /// Cancel safe: it changes nothing.
     pub(crate) async fn closing(&self) -> Instant {
         let closing = self.0.wait_for(|stage| match stage {
-            Stage::Running => None,
-            Stage::Closing { until } => Some(*until),
-            Stage::Over(_) => Some(Instant::now()),
+            LifecycleStage::Running => None,
+            LifecycleStage::Closing { until } => Some(*until),
+            LifecycleStage::Over(_) => Some(Instant::now()),
         });
         closing.await.unwrap_or_else(Instant::now)
     }
@@ -78,7 +78,7 @@ impl Lifecycle {
     /// Cancel safe: it changes nothing.
     pub(crate) async fn over(&self) -> Arc<CloseReport> {
         let over = self.0.wait_for(|stage| match stage {
-            Stage::Over(report) => Some(Arc::clone(report)),
+            LifecycleStage::Over(report) => Some(Arc::clone(report)),
             _ => None,
         });
         over.await.unwrap_or_default()

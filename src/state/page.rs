@@ -88,8 +88,8 @@ impl Page {
         self.records.as_slice().is_empty()
     }
 
-    /// The next record. Its number comes from [`peek`](Self::peek). It is decoded here and not with its page, which
-    /// would move each record once more.
+    /// The next record. Its number comes from [`peek`](Self::peek). Decoding it with its page instead would move
+    /// each record once more.
     pub(crate) fn take(&mut self, number: SequenceNumber) -> Option<PageEntry> {
         self.records.next().map(|raw| PageEntry::new(raw, number))
     }

@@ -1,4 +1,4 @@
-//! Timers: one that a stream sets anew with each poll, and one that may have no end.
+//! Timers: one that a stream sets anew with each poll, and one for an optional time.
 
 use std::{
     future::pending,

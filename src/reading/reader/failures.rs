@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant};
 
-use super::{Cursor, Reader, Step};
+use super::{Cursor, ReadStep, Reader};
 use crate::{
     config::position::Origin,
     error::{
@@ -21,7 +21,7 @@ const MAX_FAILURES: u32 = 11;
 
 impl Reader {
     /// Handles a failed call. The pace decides how long to pause.
-    pub(super) fn handle_failure(&mut self, failure: ServiceFailure) -> Step {
+    pub(super) fn handle_failure(&mut self, failure: ServiceFailure) -> ReadStep {
         let outcome = match failure.kind() {
             FailureKind::Throttled => {
                 self.shard.count(|counts| counts.throttles += 1);
@@ -40,11 +40,11 @@ impl Reader {
             _ => return self.failed(failure),
         };
         self.pace.read_done(Instant::now(), outcome);
-        Step::Again
+        ReadStep::Again
     }
 
     /// Counts an error, and gives up after too many in a row.
-    fn failed(&mut self, failure: ServiceFailure) -> Step {
+    fn failed(&mut self, failure: ServiceFailure) -> ReadStep {
         let kind = failure.kind();
         // The service refused a place that this reader has read itself: the next reader starts at the checkpoint.
         let is_lost = matches!((&self.cursor, &self.resume), (Cursor::Lost, Origin::At(_) | Origin::After(_)))
@@ -66,10 +66,10 @@ impl Reader {
         }
         if gives_up {
             self.shard.gave_up(self.opening.generation);
-            return Step::Stopped;
+            return ReadStep::Stopped;
         }
         self.pace.read_done(Instant::now(), ReadOutcome::Failed);
-        Step::Again
+        ReadStep::Again
     }
 
     /// Whether the service refused the checkpoint (H7). Once a record was read, the reader is no longer at the

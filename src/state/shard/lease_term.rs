@@ -322,7 +322,7 @@ impl LeaseTerm {
     }
 
     /// Notes that the call was sent: no other call is due until its result is known.
-    pub(crate) fn begun(&mut self) {
+    pub(crate) fn op_sent(&mut self) {
         self.is_busy = true;
     }
 

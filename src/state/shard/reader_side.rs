@@ -44,7 +44,7 @@ impl Shard {
         })
     }
 
-    /// Counts the records of a page as unread, before the page goes to the stream.
+    /// Counts the records of a page as unread, before the stream gets the page.
     pub(crate) fn fetched(&self, generation: u64, records: usize) -> Result<(), GenerationOver> {
         self.write(|inner| {
             inner.current(generation).ok_or(GenerationOver)?.fetched(records);

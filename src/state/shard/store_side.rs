@@ -188,7 +188,7 @@ impl Shard {
         self.write(|inner| {
             let term = inner.term.as_mut()?;
             let store_op = term.store_op(&inner.tracker, now, &self.context.settings)?;
-            term.begun();
+            term.op_sent();
             Some(InFlightOp { store_op, held: term.held.clone(), generation: inner.tracker.generation() })
         })
     }

@@ -4,8 +4,8 @@
 use tokio::time::Instant;
 
 use crate::state::shard::{
-    inner::{ServiceStatus, Shard, ShardInner},
-    lease_term::TermView,
+    inner::{ServiceStatus, Shard},
+    lease_term::{LeaseTerm, TermView},
 };
 
 /// See the module.
@@ -21,24 +21,20 @@ pub(crate) struct ShardView {
 }
 
 impl Shard {
-    /// A snapshot of its state. Takes one short lock.
+    /// A snapshot of the state. Costs one short lock.
     pub(crate) fn view(&self) -> ShardView {
-        self.write(|inner| ShardView::new(inner))
-    }
-}
-
-impl ShardView {
-    fn new(inner: &ShardInner) -> Self {
-        Self {
-            term: inner.term.as_ref().map(super::lease_term::LeaseTerm::view),
+        self.write(|inner| ShardView {
+            term: inner.term.as_ref().map(LeaseTerm::view),
             elsewhere: inner.elsewhere.as_ref().map(|(_, epoch)| *epoch),
             service: inner.service,
             was_opened: inner.first_opening.is_some(),
             gave_up: inner.gave_up,
             ended_here: inner.ended_here,
-        }
+        })
     }
+}
 
+impl ShardView {
     /// Whether this subscription holds the lease, also while it is giving the lease up.
     pub(crate) fn is_held(&self) -> bool {
         self.term.is_some()
