@@ -10,9 +10,10 @@
 //! **When the subscription's tasks end, the subscription ends.** If a lease store panics or the runtime shuts down, the
 //! stream yields a fatal error and nobody is left waiting.
 //!
-//! [`task`] is the task and its pass over the leases; read it first. It calls the others in this order:
+//! This file is the state and the loop of the task; read it first, then [`apply`], one [`pass`] over the lease rows. They
+//! call the others in this order:
 //!
-//! - [`listing`]: which shards the stream has.
+//! - [`listing`]: which shards the stream has, and [`schedule`]: when to list them.
 //! - [`ownership`]: which rows under this owner id are this instance's own.
 //! - [`opening`]: the shards with which the subscription opens.
 //! - [`removed`]: shards and rows that no longer belong to the stream.
@@ -23,19 +24,202 @@
 //! - [`seek`]: moving running shards to another position.
 //! - [`at_tip`]: whether everything was read.
 
+use std::sync::Arc;
+
+use tokio::{
+    select,
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+    time::{Duration, Instant, sleep_until},
+};
+use tracing::Instrument;
+
+pub(crate) use self::seek::Seek;
+use self::{
+    candidates::Unowned, listing::finished, opening::SubscriptionOpening, ownership::Ownership,
+    schedule::ListingSchedule, unconfirmed::Unconfirmed,
+};
+use crate::{
+    config::position::Plan,
+    coordination::{
+        balance::OpenRequests,
+        expiry::ExpiryWatch,
+        shard_list::{RemovedShard, ShardList},
+    },
+    kinesis::{ListedShard, ServiceTime},
+    lease::Lease,
+    reading::{read_ahead::Pages, reader::since},
+    state::{
+        context::{EndsTheSubscription, SubscriptionContext},
+        shard::Shards,
+    },
+};
+
+mod apply;
 mod at_tip;
 mod candidates;
 mod listing;
 mod opening;
 mod ownership;
+mod pass;
 mod rebalance;
 mod removed;
+mod schedule;
 mod seek;
 mod take;
-mod task;
 mod unconfirmed;
 
-pub(crate) use self::{
-    seek::Seek,
-    task::{Beginning, start},
-};
+/// How many calls on the lease store, or for first iterators, are in flight at once. The service limits both per shard
+/// or table, and this number reaches no limit per account.
+const CALLS_AT_ONCE: usize = 64;
+
+/// The stream as it was when the subscription began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning {
+    /// By the service's clock.
+    pub(crate) moment: ServiceTime,
+    /// When the stream was created.
+    pub(crate) created: Option<i64>,
+    /// How long the stream keeps records.
+    pub(crate) retention: Option<Duration>,
+}
+
+/// How far the coordinator is with the opening of the subscription.
+enum Phase {
+    /// No complete listing has shown a shard yet.
+    Unlisted,
+    /// The first complete listing is done. The lease rows were not read since.
+    Listed(Vec<ListedShard>),
+    /// Shards and rows are known, so the opening is decided.
+    Open(SubscriptionOpening),
+}
+
+impl Phase {
+    fn opening(&self) -> Option<&SubscriptionOpening> {
+        match self {
+            Self::Open(opening) => Some(opening),
+            Self::Unlisted | Self::Listed(_) => None,
+        }
+    }
+}
+
+/// The state of the task.
+struct Coordinator {
+    context: Arc<SubscriptionContext>,
+    shards: Arc<Shards>,
+    opened: mpsc::UnboundedSender<Pages>,
+    seeks: mpsc::UnboundedReceiver<Seek>,
+    beginning: Beginning,
+    started_at: Instant,
+    /// Where shards open: as the descriptor says, unless the stream turns out to be another one.
+    plan: Plan,
+    phase: Phase,
+    shard_list: ShardList,
+    /// Shards that listings proved removed since the last pass. The rows tell whether the stream must report them.
+    removed: Vec<RemovedShard>,
+    listings: ListingSchedule,
+    next_pass: Instant,
+    expiry: ExpiryWatch,
+    ownership: Ownership,
+    requests: OpenRequests,
+    unowned: Unowned,
+    /// Takes without a response since the leases were read last.
+    unconfirmed: Vec<Unconfirmed>,
+}
+
+/// Starts the coordinator. It sends `ready` when the first pass is done.
+pub(crate) fn start(
+    context: Arc<SubscriptionContext>,
+    shards: Arc<Shards>,
+    beginning: Beginning,
+    (opened, seeks): (mpsc::UnboundedSender<Pages>, mpsc::UnboundedReceiver<Seek>),
+    ready: oneshot::Sender<()>,
+) -> JoinHandle<()> {
+    let now = Instant::now();
+    let coordinator = Coordinator {
+        listings: ListingSchedule::new(context.settings.list_interval, now),
+        plan: context.settings.plan.clone(),
+        context,
+        shards,
+        opened,
+        seeks,
+        beginning,
+        started_at: now,
+        phase: Phase::Unlisted,
+        shard_list: ShardList::default(),
+        removed: Vec::new(),
+        next_pass: now,
+        expiry: ExpiryWatch::default(),
+        ownership: Ownership::default(),
+        requests: OpenRequests::default(),
+        unowned: Unowned::default(),
+        unconfirmed: Vec::new(),
+    };
+    let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
+    let span = tracing::info_span!("coordinator", %stream, %consumer);
+    tokio::spawn(coordinator.run(ready).instrument(span))
+}
+
+impl Coordinator {
+    async fn run(mut self, ready: oneshot::Sender<()>) {
+        let context = Arc::clone(&self.context);
+        let _ends = EndsTheSubscription(Arc::clone(&context));
+        let mut listing = Some(self.begin_listing());
+        select! {
+            biased;
+            _ = context.lifecycle.closing() => {}
+            outcome = finished(&mut listing) => drop(self.apply_listing(outcome)),
+        }
+        self.pass(self.listings.completed_at(), true).await;
+        if matches!(self.phase, Phase::Unlisted) {
+            // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
+            // over, and LATEST becomes the time of the start, for children too.
+            self.plan.begin_at(&since(self.beginning.moment));
+        }
+        // It fails only if `subscribe` was cancelled.
+        let _ = ready.send(());
+        loop {
+            let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
+            let due = select! {
+                biased;
+                _ = context.lifecycle.closing() => return self.release_unconfirmed().await,
+                Some(seek) = self.seeks.recv() => {
+                    self.seek(seek).await;
+                    Some(Instant::now())
+                }
+                () = context.wakeups.list_wanted() => self.list_now(),
+                outcome = finished(&mut listing) => self.apply_listing(outcome),
+                () = context.wakeups.pass_wanted() => Some(Instant::now()),
+                () = sleep_until(wake_at) => None,
+            };
+            let now = Instant::now();
+            if self.listings.due_at().is_some_and(|at| now >= at) {
+                listing = Some(self.begin_listing());
+            }
+            if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
+                self.pass(begun, false).await;
+            }
+        }
+    }
+
+    /// A shard ended or was denied, so the shards are listed at once. Returns the time if the next pass should start
+    /// now, without waiting for that listing.
+    fn list_now(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        self.listings.request(now);
+        self.add_announced_children();
+        (!self.misses_children()).then_some(now)
+    }
+
+    /// Adds the shards that the last pages of their parents named.
+    fn add_announced_children(&mut self) {
+        for shard in self.shards.all() {
+            self.shard_list.add_children(&shard.take_children(), Instant::now());
+        }
+    }
+
+    /// Whether a row belongs to this stream, and not to an older one of its name (H7).
+    fn is_of_this_stream(&self, row: &Lease) -> bool {
+        row.stream_created.zip(self.beginning.created).is_none_or(|(row, stream)| row == stream)
+    }
+}

@@ -8,11 +8,9 @@
 //! If it fails, its record would start over at the next start. If it is refused, the stream still has to yield its
 //! error. Ending would also turn away the records that wait for the same keys.
 
-use std::collections::BTreeMap;
-
 use tokio::time::Instant;
 
-use super::task::Coordinator;
+use super::{Coordinator, pass::Pass};
 use crate::{
     coordination::lineage::{self, Verdict},
     lease::Lease,
@@ -21,16 +19,17 @@ use crate::{
 
 impl Coordinator {
     /// Whether this instance has read everything that it should read.
-    pub(super) fn is_all_read(&self, rows: &[Lease], now: Instant) -> bool {
-        let Some(opening) = &self.opening else { return false };
-        if self.is_listing || self.misses_children() || rows.iter().any(|row| self.is_incoming(row, now)) {
+    pub(super) fn is_all_read(&self, pass: &Pass<'_>) -> bool {
+        let Some(opening) = self.phase.opening() else { return false };
+        let now = pass.now;
+        let is_listing = self.listings.is_in_flight() || self.misses_children();
+        if is_listing || pass.rows.iter().any(|row| self.is_incoming(row, now)) {
             return false;
         }
-        let rows_by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
-        let is_elsewhere =
-            |shard_id: &ShardId| rows_by_shard.get(shard_id).is_some_and(|row| self.is_elsewhere(row, now));
+        let is_elsewhere = |shard_id: &ShardId| pass.row(shard_id).is_some_and(|row| self.is_elsewhere(row, now));
         let is_at_tip = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.view().is_at_tip());
-        let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(rows, opening), opening.initial());
+        let verdicts =
+            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.rows, opening), opening.initial());
         verdicts.iter().all(|(shard_id, verdict)| match verdict {
             Verdict::Done | Verdict::PassedOver => true,
             Verdict::Ready { .. } => is_at_tip(shard_id) || is_elsewhere(shard_id),

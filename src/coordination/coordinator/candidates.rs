@@ -10,13 +10,13 @@
 //! of a shard that was read to its end since and whose row was deleted.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
-use super::{opening::SubscriptionOpening, task::Coordinator};
+use super::{Coordinator, Phase, opening::SubscriptionOpening, pass::Pass};
 use crate::{
     config::position::Role,
     coordination::lineage::{self, Progress, Verdict},
@@ -24,7 +24,6 @@ use crate::{
     lease::{Lease, Take},
     state::shard::Shard,
     types::id::ShardId,
-    util::mutex::lock,
 };
 
 /// A shard whose lease should be taken.
@@ -38,30 +37,63 @@ pub(super) struct Candidate {
     pub(super) replays: bool,
 }
 
+/// The result of looking for shards to take.
+#[derive(Default)]
+pub(super) struct Candidates {
+    pub(super) take: Vec<Candidate>,
+    /// Shards that other instances hold and that this one would take if they were free. It requests no others.
+    pub(super) would_take: BTreeSet<ShardId>,
+}
+
+/// Whether ready shards stay without an owner because this instance is at its `max_leases`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Unowned {
+    #[default]
+    None,
+    Since(Instant),
+    Warned,
+}
+
+impl Unowned {
+    /// Enters how many shards stay without an owner. Returns true once when there were some for a time to live, in which
+    /// other instances could have taken them.
+    fn is_to_warn(&mut self, unowned: usize, ttl: Duration, now: Instant) -> bool {
+        match *self {
+            _ if unowned == 0 => *self = Self::None,
+            Self::None => *self = Self::Since(now),
+            Self::Since(since) if now >= since + ttl => {
+                *self = Self::Warned;
+                return true;
+            }
+            Self::Since(_) | Self::Warned => {}
+        }
+        false
+    }
+}
+
 impl Coordinator {
     /// The shards to take now: those that are ready and free, up to `max_leases`.
-    pub(super) fn candidates(&mut self, rows: &[Lease], lists: bool, now: Instant) -> Vec<Candidate> {
-        let by_shard: BTreeMap<&ShardId, &Lease> = rows.iter().map(|row| (&row.key.shard, row)).collect();
-        if let Some(opening) = &mut self.opening {
-            opening.forget_replays(&by_shard, &self.shards);
+    pub(super) fn candidates(&mut self, pass: &Pass<'_>) -> Candidates {
+        if let Phase::Open(opening) = &mut self.phase {
+            opening.forget_replays(pass, &self.shards);
         }
-        self.would_take.clear();
-        let Some(opening) = &self.opening else { return Vec::new() };
-        let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(rows, opening), opening.initial());
+        let Some(opening) = self.phase.opening() else { return Candidates::default() };
+        let now = pass.now;
+        let verdicts =
+            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.rows, opening), opening.initial());
         let (mut awaited, mut stale_sightings) = (0, 0);
-        let mut candidates = Vec::new();
+        let mut candidates = Candidates::default();
         for listed in self.shard_list.takeable() {
             let Some(Verdict::Ready { child }) = verdicts.get(&listed.id) else { continue };
-            let row = by_shard.get(&listed.id).copied();
+            let row = pass.row(&listed.id);
             let shard = self.shards.get_or_open(&self.context, &listed.id);
             shard.seen(listed.closed, row);
             let opens = opening.has(&shard, row, now);
-            let view = shard.view();
-            if view.is_held() || view.gave_up() {
+            if shard.view().is_held() || shard.view().gave_up() {
                 continue;
             }
             if !self.is_free(row, now) {
-                self.would_take.insert(listed.id.clone());
+                candidates.would_take.insert(listed.id.clone());
                 awaited += usize::from(opens && opening.awaits(&listed.id));
                 continue;
             }
@@ -70,7 +102,7 @@ impl Coordinator {
                 stale_sightings += 1;
                 continue;
             }
-            candidates.push(Candidate {
+            candidates.take.push(Candidate {
                 is_preferred: row.is_some_and(|row| self.is_mine(row)),
                 take: self.take_request(listed, row),
                 replays: opening.replays(&listed.id),
@@ -79,41 +111,27 @@ impl Coordinator {
             });
         }
         self.context.gauges.awaited.store(awaited, Ordering::Relaxed);
-        self.stale_sightings = stale_sightings;
-        if stale_sightings > 0 && !lists && !self.is_listing {
-            self.next_listing = Some(now);
-        }
-        self.limit_to_room(candidates, now)
+        self.listings.enter_stale_sightings(stale_sightings > 0, pass.after_listing, now);
+        self.limit_to_room(&mut candidates.take, stale_sightings, now);
+        candidates
     }
 
     /// Leaves out the shards over `max_leases`. Shards that are not preferred go first.
-    fn limit_to_room(&mut self, mut candidates: Vec<Candidate>, now: Instant) -> Vec<Candidate> {
+    fn limit_to_room(&mut self, candidates: &mut Vec<Candidate>, stale_sightings: usize, now: Instant) {
+        let max_leases = self.context.settings.max_leases;
         let held = self.shards.all().iter().filter(|shard| shard.view().is_working()).count();
-        let room = self.context.settings.max_leases.saturating_sub(held);
+        let room = max_leases.saturating_sub(held);
         if candidates.len() > room {
             candidates.sort_by_key(|candidate| !candidate.is_preferred);
         }
         // A shard that must be listed again before it can be taken needs room, too.
-        let unowned = (candidates.len() + self.stale_sightings).saturating_sub(room);
+        let unowned = (candidates.len() + stale_sightings).saturating_sub(room);
         candidates.truncate(room);
         self.context.gauges.unowned.store(unowned, Ordering::Relaxed);
-        self.warn_of_unowned(unowned, now);
-        candidates
-    }
-
-    /// Warns once if shards stay unread although other instances had a time to live to take them.
-    fn warn_of_unowned(&mut self, unowned: usize, now: Instant) {
-        if unowned == 0 {
-            self.unowned_since = None;
-            return;
-        }
-        let (since, said) = self.unowned_since.get_or_insert((now, false));
-        if !*said && now >= *since + self.context.settings.lease_ttl {
-            *said = true;
-            let most = self.context.settings.max_leases;
+        if self.unowned.is_to_warn(unowned, self.context.settings.lease_ttl, now) {
             tracing::warn!(
                 unowned,
-                max_leases = most,
+                max_leases,
                 "no instance reads these shards: this one is at its max_leases, and no other one takes them"
             );
         }
@@ -133,7 +151,7 @@ impl Coordinator {
     fn is_mine(&self, row: &Lease) -> bool {
         let me = Some(&self.context.owner);
         if row.owner.is_some() {
-            row.owner.as_ref() == me && lock(&self.ownership).has(row)
+            row.owner.as_ref() == me && self.ownership.has(row)
         } else {
             row.wanted_by.as_ref() == me
         }
@@ -161,6 +179,32 @@ impl Coordinator {
             parents: shard.parents.clone(),
             stream_created: self.beginning.created,
             forget_checkpoint: row.is_some_and(|row| !self.is_of_this_stream(row)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // E5
+    #[test]
+    fn a_warning_of_unowned_shards_comes_once_after_a_time_to_live() {
+        let (start, ttl) = (Instant::now(), Duration::from_secs(10));
+        let mut unowned = Unowned::default();
+        // Seconds, how many shards are unowned, and whether to warn.
+        let table = [
+            (0, 2, false),
+            (9, 1, false),
+            (10, 1, true),
+            (30, 1, false),
+            (31, 0, false),
+            (32, 1, false),
+            (42, 3, true),
+        ];
+        for (seconds, count, warns) in table {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(unowned.is_to_warn(count, ttl, now), warns, "{seconds} s");
         }
     }
 }

@@ -16,9 +16,9 @@
 use std::{collections::BTreeSet, future::pending, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
-use super::task::Coordinator;
+use super::{Coordinator, Phase};
 use crate::{
     coordination::shard_list::ShardList,
     error::{
@@ -30,10 +30,6 @@ use crate::{
     state::context::SubscriptionContext,
     types::id::ShardId,
 };
-
-/// How soon to repeat a listing that failed before any shard was known, or that does not show the children of an ended
-/// shard yet.
-const EAGER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A listing under way.
 pub(super) type ListingInFlight = BoxFuture<'static, ListingOutcome>;
@@ -65,8 +61,7 @@ pub(super) async fn finished(listing: &mut Option<ListingInFlight>) -> ListingOu
 impl Coordinator {
     /// Begins to list the shards. The next listing is scheduled when this one is done, unless one is requested before.
     pub(super) fn begin_listing(&mut self) -> ListingInFlight {
-        self.next_listing = None;
-        self.is_listing = true;
+        self.listings.begin();
         list_and_check(Arc::clone(&self.context), Instant::now()).boxed()
     }
 
@@ -77,16 +72,15 @@ impl Coordinator {
         ListingOutcome { begun, created, listed }: ListingOutcome,
     ) -> Option<Instant> {
         let (context, now) = (Arc::clone(&self.context), Instant::now());
-        (self.is_listing, self.lists) = (false, true);
         if created.is_some() && created != self.beginning.created {
             self.start_over(created);
         }
         let before = self.shard_list.changes();
         match listed {
             Ok(listed) => {
-                self.listed_at = now;
-                if self.opening.is_none() && self.first_listing.is_none() && !listed.is_empty() {
-                    self.first_listing = Some(listed.clone());
+                self.listings.completed(now);
+                if matches!(self.phase, Phase::Unlisted) && !listed.is_empty() {
+                    self.phase = Phase::Listed(listed.clone());
                 }
                 let shards = Arc::clone(&self.shards);
                 let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.view().is_not_found());
@@ -101,15 +95,12 @@ impl Coordinator {
                 context.events.error(None, error);
             }
         }
-        let next = self.next_listing.unwrap_or(now + context.settings.list_interval);
         let eagerly = self.shard_list.is_empty() || self.misses_children();
-        self.next_listing = Some(if eagerly { next.min(now + EAGER_INTERVAL) } else { next });
-        let is_needed = now < self.eager_until
-            || self.stale_sightings > 0
-            || self.opening.is_none()
-            || context.settings.stop_at_tip;
+        self.listings.end(eagerly, now);
+        let is_awaited =
+            self.listings.is_awaited(now) || self.phase.opening().is_none() || context.settings.stop_at_tip;
         let returning = self.shards.all().iter().filter(|shard| shard.clear_gave_up()).count();
-        (is_needed || self.shard_list.changes() != before || returning > 0).then_some(now)
+        (is_awaited || self.shard_list.changes() != before || returning > 0).then_some(now)
     }
 
     /// The stream was deleted and created again: the coordinator starts over (H7).
@@ -118,7 +109,7 @@ impl Coordinator {
         self.plan.forced = None;
         self.shard_list = ShardList::default();
         self.removed.clear();
-        (self.opening, self.first_listing) = (None, None);
+        self.phase = Phase::Unlisted;
         for shard in self.shards.all() {
             shard.reset();
         }
@@ -127,7 +118,7 @@ impl Coordinator {
     /// Whether the listing lacks the children of a shard that ended here and is still listed. They appear a little
     /// later.
     pub(super) fn misses_children(&self) -> bool {
-        if Instant::now() >= self.eager_until {
+        if !self.listings.is_eager(Instant::now()) {
             return false;
         }
         let parents: BTreeSet<&ShardId> = self.shard_list.shards().flat_map(|shard| &shard.parents).collect();

@@ -6,17 +6,14 @@
 //! **A seek is an opening, too.** For a position of the whole stream, it treats the shards as a forced start does at
 //! the beginning: it replays ended shards, and children wait for their parents.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
+use super::pass::Pass;
 use crate::{
     config::position::Plan,
     coordination::{lineage::InitialShards, shard_list::ShardList},
-    kinesis::ListedShard,
     lease::Lease,
     state::shard::{Shard, Shards},
     types::id::ShardId,
@@ -34,39 +31,26 @@ pub(super) struct SubscriptionOpening {
 }
 
 impl SubscriptionOpening {
-    /// `first` is the first complete listing. The rows may be read later, and by then shards can be closed that were
-    /// open when the subscription began.
-    pub(super) fn new(plan: &Plan, first: &[ListedShard], shard_list: &ShardList, rows: &[&Lease]) -> Self {
-        let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
-        let replays = |row: &&&Lease| plan.replays() && row.is_ended() && listed.contains(&row.key.shard);
-        Self {
-            initial: InitialShards::new(plan, first.iter().chain(shard_list.inferred())),
-            replays: rows.iter().filter(replays).map(|row| row.key.shard.clone()).collect(),
-            held_by_others: BTreeSet::new(),
-            awaited_until: Instant::now(),
-        }
-    }
-
-    /// Until then, leases of other owners may turn out to be free.
-    pub(super) fn awaiting(mut self, rows: &[&Lease], owner: &Arc<str>, until: Instant) -> Self {
-        let of_others = rows.iter().filter(|row| row.owner.as_ref().is_some_and(|holder| holder != owner));
-        self.held_by_others = of_others.map(|row| row.key.shard.clone()).collect();
-        self.awaited_until = until;
-        self
-    }
-
-    /// The opening of a seek. The new plan overrides the rows of the `own` shards, which this instance reads or has
-    /// read. The shards of other instances do not belong to the opening.
-    pub(super) fn after_seek(plan: &Plan, shard_list: &ShardList, rows: &[&Lease], own: &BTreeSet<ShardId>) -> Self {
-        let listed: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
+    /// The opening of a start or of a seek. A plan with a forced position replays the ended shards, and the `own` shards
+    /// that this instance reads or has read, or that it held before a restart. Shards that others hold may turn out to be
+    /// free until `awaited_until`.
+    pub(super) fn new(
+        plan: &Plan,
+        initial: InitialShards,
+        shard_list: &ShardList,
+        rows: &[&Lease],
+        own: &BTreeSet<ShardId>,
+        awaited_until: Instant,
+    ) -> Self {
+        let takeable: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
         let ended = rows.iter().filter(|row| row.is_ended()).map(|row| &row.key.shard);
-        let replays = ended.chain(own).filter(|shard| plan.replays() && listed.contains(shard));
-        let of_others = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
+        let replays = ended.chain(own).filter(|shard| plan.replays() && takeable.contains(shard));
+        let owned = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
         Self {
-            initial: InitialShards::new(plan, shard_list.shards()),
+            initial,
             replays: replays.cloned().collect(),
-            held_by_others: of_others.filter(|shard| !own.contains(*shard)).cloned().collect(),
-            awaited_until: Instant::now(),
+            held_by_others: owned.filter(|shard| !own.contains(*shard)).cloned().collect(),
+            awaited_until,
         }
     }
 
@@ -77,11 +61,11 @@ impl SubscriptionOpening {
 
     /// Forgets the replays that are done: the end is stored again, or the row holds a checkpoint of the replay, stored
     /// by this instance or by one to which the shard moved.
-    pub(super) fn forget_replays(&mut self, rows: &BTreeMap<&ShardId, &Lease>, shards: &Shards) {
+    pub(super) fn forget_replays(&mut self, pass: &Pass<'_>, shards: &Shards) {
         self.replays.retain(|shard_id| match shards.get(shard_id) {
             Some(shard) if shard.view().is_held() => true,
             Some(shard) if shard.view().ended_here() => false,
-            _ => rows.get(shard_id).is_some_and(|row| row.is_ended()),
+            _ => pass.row(shard_id).is_some_and(|row| row.is_ended()),
         });
     }
 

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use futures::{StreamExt, stream};
 use tokio::time::{Duration, Instant};
 
-use super::task::{CALLS_AT_ONCE, Coordinator};
+use super::{CALLS_AT_ONCE, Coordinator, pass::Pass};
 use crate::{
     coordination::balance::{HandOverRequest, HeldShard, shards_to_request},
     error::chain::Chain,
@@ -33,9 +33,9 @@ use crate::{
 
 impl Coordinator {
     /// Begins to hand over every shard that another instance requested.
-    pub(super) fn hand_over(&self, rows: &[Lease], now: Instant) {
-        let until = now + self.context.settings.drain_timeout;
-        for row in rows.iter().filter(|row| row.owner.as_ref() == Some(&self.context.owner)) {
+    pub(super) fn hand_over(&self, pass: &Pass<'_>) {
+        let until = pass.now + self.context.settings.drain_timeout;
+        for row in pass.rows.iter().filter(|row| row.owner.as_ref() == Some(&self.context.owner)) {
             let Some(requester) = row.wanted_by.as_ref().filter(|requester| **requester != self.context.owner) else {
                 continue;
             };
@@ -50,9 +50,10 @@ impl Coordinator {
     }
 
     /// Requests the leases that this instance needs for the fleet to be even. Returns whether there were any.
-    pub(super) async fn ask(&self, rows: &[Lease], now: Instant) -> bool {
+    pub(super) async fn ask(&self, pass: &Pass<'_>, would_take: &BTreeSet<ShardId>) -> bool {
         let context = &self.context;
-        let held: Vec<HeldShard<'_>> = rows.iter().filter_map(|row| self.held_shard(row, now)).collect();
+        let held: Vec<HeldShard<'_>> =
+            pass.rows.iter().filter_map(|row| self.held_shard(row, would_take, pass.now)).collect();
         // Of this instance's own leases, `held` contains only those that others requested. Some may have been released
         // since the rows were read.
         let mine = held.iter().filter(|held| *held.owner == *context.owner);
@@ -62,7 +63,7 @@ impl Coordinator {
         let wanted: BTreeSet<&ShardId> =
             shards_to_request(&context.owner, own, context.settings.max_leases, &held).into_iter().collect();
         let asks = !wanted.is_empty();
-        let asked = rows.iter().filter(|row| wanted.contains(&row.key.shard));
+        let asked = pass.rows.iter().filter(|row| wanted.contains(&row.key.shard));
         let calls = asked.map(|row| async move {
             let shard_id = &row.key.shard;
             match context.answer(context.store.ask(&row.key, row.seen(), &context.owner)).await {
@@ -71,10 +72,10 @@ impl Coordinator {
                 }
                 // The next pass requests it again if the fleet is still uneven.
                 Ok(Write::Refused(_)) => {
-                    tracing::debug!(shard = %shard_id, "the row changed, so the shard was not requested");
+                    tracing::debug!(shard = %shard_id, "the row changed, so the shard was not requested")
                 }
                 Err(error) => {
-                    tracing::debug!(shard = %shard_id, error = %Chain(&error), "the request for the shard failed");
+                    tracing::debug!(shard = %shard_id, error = %Chain(&error), "the request for the shard failed")
                 }
             }
         });
@@ -84,7 +85,7 @@ impl Coordinator {
 
     /// Who holds the shard of a row, or is about to. For this instance's own shards, the row counts only if another
     /// instance requested the shard: the instance knows the others better from its own state.
-    fn held_shard<'a>(&self, row: &'a Lease, now: Instant) -> Option<HeldShard<'a>> {
+    fn held_shard<'a>(&self, row: &'a Lease, would_take: &BTreeSet<ShardId>, now: Instant) -> Option<HeldShard<'a>> {
         let settings = &self.context.settings;
         let (shard, me) = (&row.key.shard, &*self.context.owner);
         if row.is_ended()
@@ -101,7 +102,7 @@ impl Coordinator {
             (Some(owner), Some(requester)) => Some(HeldShard { shard, owner, request: HandOverRequest::By(requester) }),
             (Some(owner), None) => {
                 let request =
-                    if self.would_take.contains(shard) { HandOverRequest::None } else { HandOverRequest::Unmovable };
+                    if would_take.contains(shard) { HandOverRequest::None } else { HandOverRequest::Unmovable };
                 (owner != me).then_some(HeldShard { shard, owner, request })
             }
             (None, Some(requester)) => (requester != me).then_some(HeldShard {

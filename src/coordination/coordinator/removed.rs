@@ -7,16 +7,12 @@
 //! **When a row is deleted.** The row of an ended shard is deleted only once the shard is gone (two complete listings
 //! at least 10 s apart lack it, or the service says so) and each of its children has a checkpoint.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, mem, sync::Arc};
 
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
-use super::task::{CALLS_AT_ONCE, Coordinator};
+use super::{CALLS_AT_ONCE, Coordinator, pass::Pass};
 use crate::{
     coordination::shard_list::RemovedShard,
     error::{KinesisError, chain::Chain},
@@ -27,22 +23,16 @@ use crate::{
 impl Coordinator {
     /// Stops reading the shards that were removed from the stream (H6). Open deliveries may be settled for the drain
     /// time.
-    pub(super) fn leave_removed(&mut self, rows: &[Lease]) {
-        let removed = mem::take(&mut self.removed);
-        if removed.is_empty() {
-            return;
-        }
-        let by_shard = by_shard(rows);
-        for removed in removed {
-            let row = by_shard.get(&removed.shard).copied();
+    pub(super) fn leave_removed(&mut self, pass: &Pass<'_>) {
+        for removed in mem::take(&mut self.removed) {
+            let row = pass.row(&removed.shard);
             self.leave(removed, row);
         }
     }
 
     fn leave(&self, RemovedShard { shard: shard_id, was_inferred }: RemovedShard, row: Option<&Lease>) {
         let shard = self.shards.get(&shard_id);
-        let view = shard.as_ref().map(|shard| shard.view());
-        if view.is_some_and(|view| view.is_at_end()) {
+        if shard.as_ref().is_some_and(|shard| shard.view().is_at_end()) {
             return;
         }
         let is_unread = |row: &Lease| {
@@ -66,20 +56,20 @@ impl Coordinator {
 
     /// Deletes the rows of ended shards that were removed from the stream, once every child has a checkpoint (H6). Also
     /// deletes the rows of an older stream whose shards this stream does not have.
-    pub(super) async fn delete_stale_rows(&self, rows: &[Lease], now: Instant) {
+    pub(super) async fn delete_stale_rows(&self, pass: &Pass<'_>) {
         let is_stale = |row: &&Lease| {
             let shard = &row.key.shard;
             if self.is_of_this_stream(row) {
                 row.is_ended() && self.shard_list.is_removed(shard)
             } else {
-                self.opening.is_some() && !self.shard_list.has(shard) && self.is_free(Some(row), now)
+                self.phase.opening().is_some() && !self.shard_list.has(shard) && self.is_free(Some(row), pass.now)
             }
         };
-        let mut stale: Vec<&Lease> = rows.iter().filter(is_stale).collect();
+        let mut stale: Vec<&Lease> = pass.rows.iter().filter(is_stale).collect();
         if stale.is_empty() {
             return;
         }
-        let waiting = self.parents_of_unread(rows);
+        let waiting = self.parents_of_unread(pass);
         stale.retain(|row| !self.is_of_this_stream(row) || !waiting.contains(&row.key.shard));
         let stale = stale.into_iter();
         let calls = stale.map(|row| self.context.answer(self.context.store.delete(&row.key, row.seen())));
@@ -94,15 +84,10 @@ impl Coordinator {
     }
 
     /// The parents of all known shards, listed or not, that have no checkpoint.
-    fn parents_of_unread<'a>(&'a self, rows: &'a [Lease]) -> BTreeSet<&'a ShardId> {
-        let by_shard = by_shard(rows);
-        let is_unread = |child: &ShardId| by_shard.get(child).is_none_or(|row| row.checkpoint.is_none());
+    fn parents_of_unread<'a>(&'a self, pass: &Pass<'a>) -> BTreeSet<&'a ShardId> {
+        let is_unread = |child: &ShardId| pass.row(child).is_none_or(|row| row.checkpoint.is_none());
         let listed = self.shard_list.shards().map(|shard| (&shard.id, &shard.parents));
-        let known = rows.iter().map(|row| (&row.key.shard, &row.parents));
+        let known = pass.rows.iter().map(|row| (&row.key.shard, &row.parents));
         listed.chain(known).filter(|(child, _)| is_unread(child)).flat_map(|(_, parents)| parents).collect()
     }
-}
-
-fn by_shard(rows: &[Lease]) -> BTreeMap<&ShardId, &Lease> {
-    rows.iter().map(|row| (&row.key.shard, row)).collect()
 }

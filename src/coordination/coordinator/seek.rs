@@ -9,16 +9,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures::{StreamExt, stream};
 use tokio::{
     sync::oneshot,
-    time::{Duration, sleep},
+    time::{Duration, Instant, sleep},
 };
 
-use super::{
-    opening::SubscriptionOpening,
-    task::{CALLS_AT_ONCE, Coordinator},
-};
+use super::{CALLS_AT_ONCE, Coordinator, Phase, opening::SubscriptionOpening};
 use crate::{
     config::position::{Origin, Position},
-    coordination::lineage::{self, Verdict},
+    coordination::lineage::{self, InitialShards, Verdict},
     error::{
         KinesisError,
         service::{FailureKind, ServiceFailure},
@@ -63,7 +60,7 @@ impl Coordinator {
 
     async fn seek_one(&mut self, shard_id: &ShardId, to: Origin) -> Result<(), KinesisError> {
         let shard = self.shards.get(shard_id).filter(|shard| shard.view().can_move());
-        let (Some(shard), Some(opening)) = (shard, &mut self.opening) else {
+        let (Some(shard), Phase::Open(opening)) = (shard, &mut self.phase) else {
             return Err(KinesisError::NotHeld { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() });
         };
         opening.replay(shard_id.clone());
@@ -81,16 +78,18 @@ impl Coordinator {
             source,
         })?;
         self.plan.forced = Some(position);
-        if self.opening.is_none() {
+        if self.phase.opening().is_none() {
             // No shard is open yet. The opening will use the new plan.
             return Ok(());
         }
         let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
         let shards = self.shards.all();
         let own = shards.iter().filter(|shard| shard.view().is_own()).map(|shard| shard.id.clone()).collect();
-        let opening = SubscriptionOpening::after_seek(&self.plan, &self.shard_list, &rows_of_this, &own);
+        let initial = InitialShards::new(&self.plan, self.shard_list.shards());
+        let opening =
+            SubscriptionOpening::new(&self.plan, initial, &self.shard_list, &rows_of_this, &own, Instant::now());
         let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(&rows, &opening), opening.initial());
-        self.opening = Some(opening);
+        self.phase = Phase::Open(opening);
         self.apply_moves(self.moves(&verdicts, shards)).await
     }
 

@@ -8,58 +8,71 @@
 //! Before the first record of a shard without a checkpoint is delivered, the row holds that record's position
 //! (`Checkpoint::At`, R13).
 
+use std::sync::Arc;
+
 use tokio::{select, time::Instant};
 
-use super::{candidates::Candidate, task::Coordinator};
+use super::{Coordinator, candidates::Candidate, unconfirmed::Unconfirmed};
 use crate::{
     config::position::{Origin, Role},
-    lease::{Held, Lease, Write},
+    lease::{Held, Lease, Take, Write},
     reading::{
         read_ahead::pages,
         reader::{Reader, since},
     },
     state::shard::Shard,
-    util::mutex::lock,
 };
 
+/// What became of a take that was sent.
+pub(super) enum TakeOutcome {
+    /// This instance held the lease, even if it left the shard again at once.
+    Applied(Take),
+    Refused(Take),
+    /// The call failed or was abandoned, so the store may have applied it.
+    Unconfirmed(Unconfirmed),
+}
+
 impl Coordinator {
-    /// Takes a lease and starts to read under it.
-    pub(super) async fn take(&self, candidate: Candidate) {
+    /// Takes a lease and starts to read under it. During the first pass it fetches the first iterator, too. Returns none
+    /// if no take was sent, because the subscription closes.
+    pub(super) async fn take(&self, candidate: Candidate, is_first_pass: bool) -> Option<TakeOutcome> {
         if !self.context.lifecycle.is_running() {
-            return;
+            return None;
         }
         let Candidate { shard, take, role, replays, .. } = candidate;
         let sent_at = Instant::now();
-        lock(&self.ownership).take_sent(&take);
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
-                lock(&self.ownership).take_refused(&take);
                 tracing::debug!(shard = %shard.id, "another instance wrote to the row first");
                 // If the epoch did not change, it only requested, renewed or released the lease, which may still be
                 // free.
                 if row.is_some_and(|row| take.seen.is_some_and(|seen| seen.epoch == row.epoch)) {
                     self.context.wakeups.pass_now();
                 }
-                return;
+                return Some(TakeOutcome::Refused(take));
             }
-            Err(error) => return self.note_unconfirmed(shard, take, error),
+            Err(error) => {
+                shard.report_store("taking the lease", error);
+                return Some(TakeOutcome::Unconfirmed((shard, take)));
+            }
         };
-        let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
+        let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
         let opening = shard.begin(&lease, held, sent_at);
         let ended_meanwhile = lease.is_ended() && !replays;
         if ended_meanwhile || !self.context.lifecycle.is_running() {
-            return shard.leave(Instant::now());
+            shard.leave(Instant::now());
+            return Some(TakeOutcome::Applied(take));
         }
-        let origin = self.origin(&shard, &lease, role);
+        let origin = self.origin(&shard, &lease, role, is_first_pass);
         tracing::info!(
             shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
         );
         let mut reader = Reader::new(shard, opening, origin.clone(), self.beginning.retention);
-        if self.first_pass {
+        if is_first_pass {
             select! {
                 biased;
-                _ = self.context.lifecycle.closing() => return,
+                _ = self.context.lifecycle.closing() => return Some(TakeOutcome::Applied(take)),
                 () = reader.open(self.beginning.moment) => {}
             }
         } else {
@@ -68,14 +81,30 @@ impl Coordinator {
         }
         // It fails only if the subscription was dropped, and then no one needs the pages.
         let _ = self.opened.send(pages(reader));
+        Some(TakeOutcome::Applied(take))
     }
 
-    fn origin(&self, shard: &Shard, lease: &Lease, role: Role) -> Origin {
+    /// Enters what became of a take. No row is judged while takes are in flight, so this may follow all of them.
+    pub(super) fn enter(&mut self, outcome: TakeOutcome) {
+        match outcome {
+            TakeOutcome::Applied(take) => self.ownership.take_sent(&take),
+            TakeOutcome::Refused(take) => {
+                self.ownership.take_sent(&take);
+                self.ownership.take_refused(&take);
+            }
+            TakeOutcome::Unconfirmed((shard, take)) => {
+                self.ownership.take_sent(&take);
+                self.unconfirmed.push((shard, take));
+            }
+        }
+    }
+
+    fn origin(&self, shard: &Shard, lease: &Lease, role: Role, is_first_pass: bool) -> Origin {
         if let Some(began) = shard.reopens_at(lease.checkpoint.as_ref()) {
             return began;
         }
         match self.plan.origin(&shard.id, lease.checkpoint.as_ref(), role) {
-            Origin::Latest if !self.first_pass => since(self.beginning.moment),
+            Origin::Latest if !is_first_pass => since(self.beginning.moment),
             origin => origin,
         }
     }

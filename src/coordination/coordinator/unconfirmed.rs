@@ -10,33 +10,22 @@ use std::{mem, sync::Arc};
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
-use super::task::{CALLS_AT_ONCE, Coordinator};
+use super::{CALLS_AT_ONCE, Coordinator};
 use crate::{
-    error::{chain::Chain, service::StoreError},
+    error::chain::Chain,
     lease::{Held, Lease, Take, Write},
     state::shard::Shard,
-    util::mutex::lock,
 };
 
 /// A take without a response.
 pub(super) type Unconfirmed = (Arc<Shard>, Take);
 
 impl Coordinator {
-    /// Remembers a take that failed.
-    pub(super) fn note_unconfirmed(&self, shard: Arc<Shard>, take: Take, error: StoreError) {
-        shard.report_store("taking the lease", error);
-        lock(&self.unconfirmed).push((shard, take));
-    }
-
-    /// Forgets them: the leases were read, and the pass makes the takes again that are still needed.
-    pub(super) fn forget_unconfirmed(&self) {
-        lock(&self.unconfirmed).clear();
-    }
-
     /// Repeats each take once, which shows who has the lease, and releases it.
-    pub(super) async fn release_unconfirmed(&self) {
-        let unconfirmed = mem::take(&mut *lock(&self.unconfirmed));
-        stream::iter(unconfirmed).for_each_concurrent(CALLS_AT_ONCE, |unconfirmed| self.release(unconfirmed)).await;
+    pub(super) async fn release_unconfirmed(&mut self) {
+        let unconfirmed = mem::take(&mut self.unconfirmed);
+        let this = &*self;
+        stream::iter(unconfirmed).for_each_concurrent(CALLS_AT_ONCE, |unconfirmed| this.release(unconfirmed)).await;
     }
 
     async fn release(&self, (shard, take): Unconfirmed) {
