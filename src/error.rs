@@ -258,8 +258,8 @@ pub enum KinesisError {
     /// The service no longer accepts the position of a checkpoint: the record is older than the retention period, or
     /// belongs to another shard. Reading restarts at the oldest available record. The records in between are gone.
     #[error(
-        "stream {stream}, shard {shard}: the checkpoint {checkpoint} is no longer available; reading restarts at the \
-         oldest available record"
+        "stream {stream}, shard {shard}: the checkpoint {checkpoint} no longer points to an available record; reading \
+         restarts at the oldest one"
     )]
     #[non_exhaustive]
     CheckpointLost {

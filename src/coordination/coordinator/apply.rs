@@ -102,7 +102,7 @@ impl Coordinator {
         let own = rows.iter().filter(|row| row.owner.as_ref() == Some(&self.context.owner));
         let own = own.map(|row| row.key.shard.clone()).collect();
         let awaited_until = self.started_at + 2 * self.context.settings.lease_ttl;
-        let opening = SubscriptionOpening::new(&self.plan, initial, &self.shard_list, &rows, &own, awaited_until);
+        let opening = SubscriptionOpening::new(&self.plan, initial, &self.shard_list, (&rows, &own), awaited_until);
         self.phase = Phase::Open(opening);
     }
 }

@@ -38,12 +38,11 @@ impl SubscriptionOpening {
         plan: &Plan,
         initial: InitialShards,
         shard_list: &ShardList,
-        rows: &[&Lease],
-        own: &BTreeSet<ShardId>,
+        (rows, own): (&[&Lease], &BTreeSet<ShardId>),
         awaited_until: Instant,
     ) -> Self {
         let takeable: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
-        let ended = rows.iter().filter(|row| row.is_ended()).map(|row| &row.key.shard);
+        let ended = rows.iter().filter(Lease::is_ended).map(|row| &row.key.shard);
         let replays = ended.chain(own).filter(|shard| plan.replays() && takeable.contains(shard));
         let owned = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
         Self {
@@ -65,7 +64,7 @@ impl SubscriptionOpening {
         self.replays.retain(|shard_id| match shards.get(shard_id) {
             Some(shard) if shard.view().is_held() => true,
             Some(shard) if shard.view().ended_here() => false,
-            _ => pass.row(shard_id).is_some_and(|row| row.is_ended()),
+            _ => pass.row(shard_id).is_some_and(Lease::is_ended),
         });
     }
 

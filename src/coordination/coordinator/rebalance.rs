@@ -72,10 +72,10 @@ impl Coordinator {
                 }
                 // The next pass requests it again if the fleet is still uneven.
                 Ok(Write::Refused(_)) => {
-                    tracing::debug!(shard = %shard_id, "the row changed, so the shard was not requested")
+                    tracing::debug!(shard = %shard_id, "the row changed, so the shard was not requested");
                 }
                 Err(error) => {
-                    tracing::debug!(shard = %shard_id, error = %Chain(&error), "the request for the shard failed")
+                    tracing::debug!(shard = %shard_id, error = %Chain(&error), "the request for the shard failed");
                 }
             }
         });

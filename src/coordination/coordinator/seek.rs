@@ -87,7 +87,7 @@ impl Coordinator {
         let own = shards.iter().filter(|shard| shard.view().is_own()).map(|shard| shard.id.clone()).collect();
         let initial = InitialShards::new(&self.plan, self.shard_list.shards());
         let opening =
-            SubscriptionOpening::new(&self.plan, initial, &self.shard_list, &rows_of_this, &own, Instant::now());
+            SubscriptionOpening::new(&self.plan, initial, &self.shard_list, (&rows_of_this, &own), Instant::now());
         let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(&rows, &opening), opening.initial());
         self.phase = Phase::Open(opening);
         self.apply_moves(self.moves(&verdicts, shards)).await
