@@ -42,7 +42,7 @@ impl SubscriptionOpening {
         awaited_until: Instant,
     ) -> Self {
         let takeable: BTreeSet<&ShardId> = shard_list.takeable().map(|shard| &shard.id).collect();
-        let ended = rows.iter().filter(Lease::is_ended).map(|row| &row.key.shard);
+        let ended = rows.iter().filter(|row| row.is_ended()).map(|row| &row.key.shard);
         let replays = ended.chain(own).filter(|shard| plan.replays() && takeable.contains(shard));
         let owned = rows.iter().filter(|row| row.owner.is_some()).map(|row| &row.key.shard);
         Self {
