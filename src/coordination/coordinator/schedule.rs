@@ -141,12 +141,15 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
+    /// A name, steps with their times in seconds, and when the next listing is due.
+    type Case = (&'static str, &'static [(u64, Step)], Option<u64>);
+
     // H4, H6
     #[test]
     fn the_next_listing_is_due_as_the_last_one_and_the_requests_say() {
         use Step::{Begin, End, Request, Stale};
         // What it shows, the steps with their seconds, and the second at which the next listing is due.
-        let table: [(&str, &[(u64, Step)], Option<u64>); 13] = [
+        let table: [Case; 13] = [
             ("the first is due at once", &[], Some(0)),
             ("none is due while one is in flight", &[(0, Begin)], None),
             ("a routine listing follows after an interval", &[(0, Begin), (2, End(false))], Some(32)),
