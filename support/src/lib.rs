@@ -4,10 +4,10 @@
 //! - [`DynamoDb`]: a DynamoDB in this process;
 //! - [`Faults`]: fault injection (calls fail, wait, hang or get an edited response) and a log of the calls, for an
 //!   emulator or for a client;
-//! - [`chain`]: an error with its causes, as one line;
+//! - [`chain()`]: an error with its causes, as one line;
 //! - [`canned`]: a Kinesis that answers from templates, for benchmarks;
 //! - [`earthquakes`]: real data to put into a stream;
-//! - [`Rng`] and [`seeds`]: randomized tests that can be replayed;
+//! - [`Rng`] and [`seeds()`]: randomized tests that can be replayed;
 //! - [`Server`]: serves a router on a separate thread; the emulators are built on it.
 //!
 //! ```no_run
