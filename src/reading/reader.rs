@@ -72,6 +72,8 @@ pub(crate) struct Reader {
     forecast: Forecast,
     /// A record was read under this lease, so its row holds a checkpoint.
     has_checkpoint: bool,
+    /// A record was read since the iterator was placed. Until then, the position may lead nowhere.
+    read_since_placed: bool,
     /// Detects a checkpoint that leads nowhere.
     stuck_iterator: StuckIterator,
     /// Detects that the shard lags because its reads ask for few records.
@@ -114,6 +116,7 @@ impl Reader {
             failures: 0,
             forecast,
             has_checkpoint: false,
+            read_since_placed: false,
             stuck_iterator: StuckIterator::default(),
             slow_reads: SlowReads::default(),
             retention,
@@ -210,6 +213,8 @@ impl Reader {
         match self.iterator().await {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
+                self.read_since_placed = false;
+                self.stuck_iterator = StuckIterator::default();
                 ReadStep::Again
             }
             Err(failure) => self.handle_failure(failure),
@@ -278,7 +283,7 @@ impl Reader {
         self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             self.pace.read_done(Instant::now(), ReadOutcome::Empty);
-            self.suspect_checkpoint(behind);
+            self.suspect_position(behind);
             return ReadStep::Again;
         };
         // A full page may have left records behind where the service does not say how far behind it is, and the reader
@@ -287,6 +292,7 @@ impl Reader {
         self.pace.read_done(Instant::now(), ReadOutcome::Page { bytes, at_tip });
         grant.ready(bytes);
         self.resume = Origin::After(last.sequence_number.as_str().into());
+        self.read_since_placed = true;
         let (first, count) = (first.sequence_number.as_str().into(), records.len());
         let page = Page::new(self.opening.generation, records, grant, HeldBytes::new(&self.shard.bytes_held, bytes));
         match self.prepare(&first, count).await {

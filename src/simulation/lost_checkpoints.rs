@@ -94,6 +94,28 @@ async fn an_accepted_checkpoint_that_finds_nothing_is_reported_after_a_minute() 
     assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a3", "a4"]);
 }
 
+// R8, H7
+#[tokio::test(start_paused = true)]
+async fn a_reader_whose_last_record_is_trimmed_while_it_does_not_read_restarts_at_the_oldest_record() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    take(&mut subscription, 3).await.into_iter().for_each(Delivery::ack);
+    harness.kinesis.iterators_live(millis(400));
+    harness.kinesis.put("a", 5);
+    harness.kinesis.trim("a", 5);
+    let trimmed_at = harness.millis();
+    sleep(millis(1_500)).await;
+    harness.kinesis.iterators_live(seconds(300));
+    assert_eq!(lost(&mut subscription).await, ("a2".to_owned(), false));
+    let waited = harness.millis() - trimmed_at;
+    assert!((60_000..63_000).contains(&waited), "{waited}");
+    assert_eq!(names(&within(&mut subscription, seconds(600)).await), range("a", 5..8));
+    assert_eq!(me.service.places("a"), ["Horizon", "After(a2)", "Horizon"]);
+}
+
 // H7
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_that_lands_at_the_oldest_kept_record_is_not_reported() {

@@ -80,7 +80,8 @@ impl Reader {
 
     /// Continues at the oldest available record, and reports that the checkpoint is lost.
     pub(super) fn lose_checkpoint(&mut self, source: Option<ServiceFailure>) {
-        let Some(checkpoint) = self.checkpoint().cloned() else { return };
+        let (Origin::At(checkpoint) | Origin::After(checkpoint)) = &self.resume else { return };
+        let checkpoint = checkpoint.clone();
         self.cursor = Cursor::Lost;
         self.resume = Origin::Horizon;
         let (stream, shard) = (Arc::clone(&self.context.stream), self.shard.id.clone());
@@ -91,11 +92,12 @@ impl Reader {
         self.context.wakeups.check_stream_now();
     }
 
-    /// Checks after an empty response whether the checkpoint leads nowhere.
-    pub(super) fn suspect_checkpoint(&mut self, behind: Option<Duration>) {
-        let reads = matches!(self.cursor, Cursor::At(_));
-        if reads && self.checkpoint().is_some() && self.stuck_iterator.is_stuck(behind, self.retention, Instant::now())
-        {
+    /// Checks after an empty response whether the position leads nowhere (R8). Every position is suspect until a record
+    /// was read from it: the records around it may have been trimmed while the reader did not read.
+    pub(super) fn suspect_position(&mut self, behind: Option<Duration>) {
+        let names_a_record = matches!(self.resume, Origin::At(_) | Origin::After(_));
+        let is_suspect = matches!(self.cursor, Cursor::At(_)) && names_a_record && !self.read_since_placed;
+        if is_suspect && self.stuck_iterator.is_stuck(behind, self.retention, Instant::now()) {
             self.lose_checkpoint(None);
         }
     }
