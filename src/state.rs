@@ -14,6 +14,8 @@
 pub(crate) mod context;
 pub(crate) mod dead_letter_queue;
 pub(crate) mod events;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 pub(crate) mod lifecycle;
 pub(crate) mod page;
 pub(crate) mod settlement;

@@ -8,6 +8,7 @@
 //! This is the lowest folder: it imports nothing from this crate, and every folder may use it. The files do not depend
 //! on each other, except that `watched` locks with `mutex`.
 
+pub(crate) mod atomics;
 pub(crate) mod backoff;
 pub(crate) mod circuit;
 pub(crate) mod clock;

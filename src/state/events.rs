@@ -10,10 +10,7 @@
 use std::{
     collections::BTreeMap,
     mem,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, atomic::Ordering},
     task::Waker,
 };
 
@@ -25,7 +22,7 @@ use crate::{
     error::{KinesisError, service::ServiceFailure},
     state::{settlement::Settlement, tracker::Ticket},
     types::{id::ShardId, record::Kept},
-    util::mutex::lock,
+    util::{atomics::AtomicBool, mutex::lock},
 };
 
 /// A record that the user gave back.

@@ -11,16 +11,19 @@
 
 use std::{
     mem,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, atomic::Ordering},
     task::Waker,
 };
 
 use futures::task::AtomicWaker;
 
-use crate::{state::tracker::Ticket, util::mutex::lock};
+use crate::{
+    state::tracker::Ticket,
+    util::{
+        atomics::{AtomicBool, AtomicU8},
+        mutex::lock,
+    },
+};
 
 /// Identifies a record among all records that one stream, or several merged streams, hold at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
