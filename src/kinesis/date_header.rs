@@ -16,8 +16,8 @@ use crate::{kinesis::ServiceTime, util::mutex::lock};
 
 /// An interceptor that reads the `Date` header of one call's response. Clones share the time.
 ///
-/// The header has whole seconds, so the time is up to a second before the response. `AT_TIMESTAMP` refers to this clock,
-/// and no response body contains its time.
+/// The header has whole seconds, so the time is up to a second before the response. `AT_TIMESTAMP` refers to this
+/// clock, and no response body contains its time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseTime(Arc<Mutex<Option<ServiceTime>>>);
 

@@ -33,7 +33,8 @@ use crate::{
 };
 
 /// How long one attempt of a call may take, unless the user set another timeout. The SDK has no such limit by default,
-/// and a connection whose peer is gone can hang without an end. A page of 10 MiB takes 5 seconds at the rate of a shard.
+/// and a connection whose peer is gone can hang without an end. A page of 10 MiB takes 5 seconds at the rate of a
+/// shard.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most shards that `ListShards` puts on a page.
@@ -48,8 +49,8 @@ pub(crate) struct SdkService {
 }
 
 impl SdkService {
-    /// Creates the client; does no I/O. The configuration must have passed [`check`](crate::aws::config::check), so that
-    /// this does not panic.
+    /// Creates the client; does no I/O. The configuration must have passed [`check`](crate::aws::config::check), so
+    /// that this does not panic.
     pub(crate) fn new(config: &SdkConfig) -> Self {
         let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config, ATTEMPT_TIMEOUT)).build());
         Self { client, once: Config::builder().retry_config(RetryConfig::disabled()) }
