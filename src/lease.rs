@@ -114,6 +114,10 @@ pub struct Take {
     pub stream_created: Option<i64>,
     /// The checkpoint of the row is not to be kept: it belongs to another stream of the same name.
     pub forget_checkpoint: bool,
+    /// The shard opens at LATEST, which is this time (Unix milliseconds, by the service's clock). The store writes
+    /// [`Checkpoint::Since`] with it, in the same step, so that the next reader opens there and not at a later tip. Set
+    /// only if the row that was seen has no checkpoint, or has one that is not to be kept.
+    pub since: Option<i64>,
 }
 
 /// The state of a row on which a write is conditional.
@@ -137,7 +141,15 @@ impl Take {
     /// A take of a row that does not exist yet. The setters say more.
     pub fn new(key: LeaseKey, owner: impl Into<Arc<str>>) -> Self {
         let owner = owner.into();
-        Self { key, owner, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false }
+        Self {
+            key,
+            owner,
+            seen: None,
+            parents: Vec::new(),
+            stream_created: None,
+            forget_checkpoint: false,
+            since: None,
+        }
     }
 
     /// Sets [`seen`](Self#structfield.seen).
@@ -162,6 +174,19 @@ impl Take {
     #[must_use]
     pub fn with_forget_checkpoint(self, forget_checkpoint: bool) -> Self {
         Self { forget_checkpoint, ..self }
+    }
+
+    /// Sets [`since`](Self#structfield.since).
+    #[must_use]
+    pub fn with_since(self, since: Option<i64>) -> Self {
+        Self { since, ..self }
+    }
+
+    /// The checkpoint of the row after this take, if the row had this one before. For implementations of
+    /// [`LeaseStore::take`].
+    #[must_use]
+    pub fn checkpoint_after(&self, before: Option<Checkpoint>) -> Option<Checkpoint> {
+        before.filter(|_| !self.forget_checkpoint).or_else(|| self.since.map(Checkpoint::Since))
     }
 }
 
@@ -288,9 +313,9 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// Makes `take.owner` the holder and increases the epoch by one, if the row is as `take.seen` says (absent if that
     /// is none). It makes no difference whether the row was held or free. Returns the new row.
     ///
-    /// A new row starts with epoch 1 and counter 1, without a checkpoint. An old row keeps its checkpoint unless
-    /// [`Take::forget_checkpoint`] is set. [`Lease::wanted_by`] is cleared; parents and creation time are those of the
-    /// take.
+    /// A new row starts with epoch 1 and counter 1. [`Take::checkpoint_after`] gives the checkpoint: an old row keeps
+    /// its own unless [`Take::forget_checkpoint`] is set, and a row without one gets [`Take::since`].
+    /// [`Lease::wanted_by`] is cleared; parents and creation time are those of the take.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
     /// Shows that the holder lives: increases the counter and changes nothing else. Conditional on owner and epoch.

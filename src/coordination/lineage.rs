@@ -61,17 +61,24 @@ pub(crate) struct InitialShards {
     /// This is decided once. A shard that closes later was open when the subscription began, so its records since then
     /// must be read.
     shards: BTreeMap<ShardId, bool>,
+    /// A forced position replays the whole stream (R6), so a shard without a row is read even if a descendant has a
+    /// checkpoint: an earlier start at LATEST may have passed it over.
+    replays: bool,
 }
 
 impl InitialShards {
     pub(crate) fn new<'a>(plan: &Plan, listed: impl IntoIterator<Item = &'a ListedShard>) -> Self {
         let shards = listed.into_iter().map(|shard| (shard.id.clone(), shard.closed && plan.skips_unread(&shard.id)));
-        Self { shards: shards.collect() }
+        Self { shards: shards.collect(), replays: plan.replays() }
     }
 
     /// Whether the shard existed when the subscription began.
     pub(crate) fn has(&self, shard: &ShardId) -> bool {
         self.shards.contains_key(shard)
+    }
+
+    fn is_replayed(&self, shard: &ShardId) -> bool {
+        self.replays && self.has(shard)
     }
 
     fn skips_unread(&self, shard: &ShardId) -> bool {
@@ -103,7 +110,7 @@ pub(crate) fn verdicts<'a>(
         let verdict = match known.get(id) {
             Some(Progress::Ended) => Verdict::Done,
             None if initial.skips_unread(id) && above.unread.is_empty() && !above.read => Verdict::PassedOver,
-            None if read_below.contains(id) => Verdict::Done,
+            None if read_below.contains(id) && !initial.is_replayed(id) => Verdict::Done,
             _ if above.unread.is_empty() => Verdict::Ready { child: above.read || !initial.has(id) },
             _ => Verdict::Waits(above.unread),
         };
@@ -226,9 +233,10 @@ mod tests {
             "latest" => KinesisPosition::latest(),
             "horizon" => KinesisPosition::horizon(),
             "record of m" => KinesisPosition::sequence("m", "1"),
+            "replay" => return Plan { forced: Some(KinesisPosition::horizon().0), ..Plan::default() },
             _ => panic!("{name}"),
         };
-        Plan { forced: None, initial: Some(position.0) }
+        Plan { initial: Some(position.0), ..Plan::default() }
     }
 
     fn text(verdicts: &BTreeMap<ShardId, Verdict>) -> String {
@@ -461,6 +469,17 @@ mod tests {
 
     fn known(states: Vec<Option<Progress>>) -> Rows {
         states.into_iter().enumerate().filter_map(|(n, state)| Some((shard(n, vec![]).id, state?))).collect()
+    }
+
+    // R6, H6
+    #[test]
+    fn a_replay_reads_listed_shards_without_a_row_above_a_checkpoint() {
+        check(&[
+            ("no replay", "horizon", "p! c<p", "c=begun", "c:child p:done"),
+            ("a replay", "replay", "p! c<p", "c=begun", "c:after(p) p:ready"),
+            ("the parent was read", "replay", "p! c<p", "p=ended c=begun", "c:child p:done"),
+            ("the parent is listed later", "replay", "c<p / p! c<p", "c=begun", "c:child p:done"),
+        ]);
     }
 
     fn has_checkpoint_below(id: &ShardId, listed: &[ListedShard], known: &Rows) -> bool {

@@ -40,6 +40,7 @@ pub async fn run(store: Arc<dyn LeaseStore>) {
     takes::the_first_take_makes_the_row(&*store).await;
     takes::a_take_keeps_the_checkpoint_and_replaces_the_rest(&*store).await;
     takes::a_take_forgets_the_checkpoint_if_it_says_so(&*store).await;
+    takes::a_take_stores_the_time_of_latest_in_a_row_without_a_checkpoint(&*store).await;
     takes::a_take_that_saw_another_state_is_refused_and_shows_the_row(&*store).await;
     takes::epochs_grow_by_one_and_with_takes_alone(&*store).await;
     takes::of_a_hundred_concurrent_takes_one_is_applied(&store).await;

@@ -77,7 +77,7 @@ impl LeaseStore for MemoryLeaseStore {
                 owner: Some(Arc::clone(&take.owner)),
                 epoch: row.map_or(1, |row| row.epoch + 1),
                 counter: row.map_or(1, |row| row.counter + 1),
-                checkpoint: row.filter(|_| !take.forget_checkpoint).and_then(|row| row.checkpoint.clone()),
+                checkpoint: take.checkpoint_after(row.and_then(|row| row.checkpoint.clone())),
                 parents: take.parents.clone(),
                 stream_created: take.stream_created,
                 wanted_by: None,
@@ -142,14 +142,7 @@ mod tests {
     async fn clones_share_one_table() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
-        let take = Take {
-            key,
-            owner: "a".into(),
-            seen: None,
-            parents: Vec::new(),
-            stream_created: None,
-            forget_checkpoint: false,
-        };
+        let take = Take::new(key, "a");
         store.clone().take(&take).await.unwrap();
         assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
         assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
@@ -159,14 +152,7 @@ mod tests {
     async fn a_call_that_is_never_polled_writes_nothing() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
-        let take = Take {
-            key,
-            owner: "a".into(),
-            seen: None,
-            parents: Vec::new(),
-            stream_created: None,
-            forget_checkpoint: false,
-        };
+        let take = Take::new(key, "a");
         drop(store.take(&take));
         assert!(store.leases("default", "orders").await.unwrap().is_empty());
     }

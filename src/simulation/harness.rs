@@ -121,6 +121,7 @@ impl Harness {
             parents: Vec::new(),
             stream_created: None,
             forget_checkpoint: false,
+            since: None,
         };
         self.rows.take(&take).await.unwrap();
     }

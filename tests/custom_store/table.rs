@@ -113,14 +113,13 @@ impl LeaseStore for Table {
                 return Ok(Write::Refused(old.map(|row| row.lease(&take.key)).transpose()?));
             }
             let parents: Vec<&str> = take.parents.iter().map(ShardId::as_str).collect();
+            let before = old.map(|row| from_text(&row.checkpoint)).transpose()?.flatten();
+            let checkpoint = take.checkpoint_after(before).as_ref().map(to_text).transpose()?;
             let row = Columns {
                 owner: take.owner.to_string(),
                 epoch: old.map_or(0, |row| row.epoch) + 1,
                 counter: old.map_or(0, |row| row.counter) + 1,
-                checkpoint: old
-                    .filter(|_| !take.forget_checkpoint)
-                    .map(|row| row.checkpoint.clone())
-                    .unwrap_or_default(),
+                checkpoint: checkpoint.unwrap_or_default(),
                 parents: parents.join(" "),
                 created: take.stream_created,
                 wanted_by: String::new(),

@@ -18,10 +18,11 @@ use tokio::time::{Duration, Instant};
 
 use super::{Coordinator, Phase, opening::SubscriptionOpening, pass::Pass};
 use crate::{
-    config::position::Role,
+    config::position::{Origin, Role},
     coordination::lineage::{self, Progress, Verdict},
     kinesis::ListedShard,
     lease::{Lease, Take},
+    reading::reader::since,
     state::shard::Shard,
     types::id::ShardId,
 };
@@ -102,11 +103,12 @@ impl Coordinator {
                 stale_sightings += 1;
                 continue;
             }
+            let role = Role { opening: opens, child: *child };
             candidates.take.push(Candidate {
                 is_preferred: row.is_some_and(|row| self.is_mine(row)),
-                take: self.take_request(listed, row),
+                take: self.take_request(listed, row).with_since(self.latest_is(&shard, row, role)),
                 replays: opening.replays(&listed.id),
-                role: Role { opening: opens, child: *child },
+                role,
                 shard,
             });
         }
@@ -179,6 +181,20 @@ impl Coordinator {
             parents: shard.parents.clone(),
             stream_created: self.beginning.created,
             forget_checkpoint: row.is_some_and(|row| !self.is_of_this_stream(row)),
+            since: None,
+        }
+    }
+
+    /// The time to store for a shard that opens at LATEST (R5): the start of the subscription, or the time at which
+    /// this instance opened the shard before. None if the row keeps a checkpoint, or the shard opens elsewhere.
+    fn latest_is(&self, shard: &Shard, row: Option<&Lease>, role: Role) -> Option<i64> {
+        let keeps_checkpoint = row.is_some_and(|row| self.is_of_this_stream(row) && row.checkpoint.is_some());
+        if keeps_checkpoint || !self.plan.opens_at_latest(&shard.id, role) {
+            return None;
+        }
+        match shard.reopens_at(None).unwrap_or_else(|| since(self.beginning.moment)) {
+            Origin::Timestamp(unix_millis) => Some(unix_millis),
+            _ => None,
         }
     }
 }

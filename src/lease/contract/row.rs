@@ -102,6 +102,7 @@ pub(super) fn take(key: &LeaseKey, owner: &str, seen: Option<Seen>) -> Take {
         parents: parents(),
         stream_created: Some(CREATED),
         forget_checkpoint: false,
+        since: None,
     }
 }
 

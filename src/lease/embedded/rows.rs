@@ -84,7 +84,7 @@ impl<'txn> Rows<'txn> {
             owner: Some(Arc::clone(&take.owner)),
             epoch: epoch + 1,
             counter: counter + 1,
-            checkpoint: row.and_then(|row| row.checkpoint).filter(|_| !take.forget_checkpoint),
+            checkpoint: take.checkpoint_after(row.and_then(|row| row.checkpoint)),
             parents: take.parents.clone(),
             stream_created: take.stream_created,
             wanted_by: None,

@@ -241,10 +241,13 @@ impl LeaseTerm {
         self.leave_at = Some(self.leave_at.map_or(until, |at| at.min(until)));
     }
 
-    /// Leaves for another instance, which continues exactly here. Even if no record was delivered yet, it opens the
-    /// shard where this instance did, at `opened`.
-    pub(crate) fn hand_over(&mut self, until: Instant, opened: Option<Checkpoint>) {
+    /// Leaves for another instance, which continues exactly here. Even if no record was delivered or settled yet, it
+    /// opens the shard where this instance did, at `opened`. `overrides`: that place replaces a stored checkpoint.
+    pub(crate) fn hand_over(&mut self, until: Instant, opened: Option<Checkpoint>, overrides: bool) {
         self.is_handed_over = true;
+        if overrides && self.stored == 0 {
+            self.opening = OpeningCheckpoint::Missing;
+        }
         if let Some(place) = opened {
             self.want_opening(place);
         }
