@@ -61,9 +61,14 @@ impl Churn {
     /// Puts a few records with random keys.
     pub(crate) fn put(&self, rng: &mut Rng) {
         for _ in 0..rng.index(30) {
-            let shard = lock(&self.oracle).put(rng);
-            self.kinesis.put(&shard, 1);
+            self.put_one(rng);
         }
+    }
+
+    /// Puts a record with a random key.
+    pub(crate) fn put_one(&self, rng: &mut Rng) {
+        let shard = lock(&self.oracle).put(rng);
+        self.kinesis.put(&shard, 1);
     }
 
     pub(crate) fn reshard(&mut self, rng: &mut Rng) {

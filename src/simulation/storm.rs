@@ -25,7 +25,7 @@ use super::{
 use crate::{
     simulation::{
         churn::Churn,
-        harness::{Harness, Instance, horizon, millis, seconds},
+        harness::{Harness, Instance, horizon, latest, millis, seconds},
         nemesis::inject_faults,
         oracle::{Counts, Oracle, RecordedTable},
     },
@@ -57,6 +57,9 @@ struct Storm {
     nodes: Vec<Node>,
     started: usize,
     start: Instant,
+    /// Every instance starts at LATEST, also after all others died. The records come after the first start, so none may
+    /// be lost.
+    from_the_tip: bool,
 }
 
 impl Storm {
@@ -65,9 +68,13 @@ impl Storm {
         let oracle = Arc::new(Mutex::new(Oracle::new(clock.clone(), &SHARDS, KEYS)));
         let harness = Harness::on(&SHARDS, RecordedTable::new(&oracle));
         let churn = Churn::new(&harness.kinesis, &oracle, clock, &mut rng);
-        let mut storm = Self { harness, churn, oracle, rng, nodes: Vec::new(), started: 0, start: Instant::now() };
+        let (nodes, start, from_the_tip) = (Vec::new(), Instant::now(), rng.one_in(3));
+        let mut storm = Self { harness, churn, oracle, rng, nodes, started: 0, start, from_the_tip };
         for _ in 0..=storm.rng.index(3) {
             storm.join().await;
+        }
+        if storm.from_the_tip {
+            storm.restart_while_idle().await;
         }
         storm
     }
@@ -76,7 +83,8 @@ impl Storm {
         self.started += 1;
         self.churn.show_unread();
         let instance = self.harness.instance(&format!("i{}", self.started));
-        let stream = horizon()
+        let stream = if self.from_the_tip { latest() } else { horizon() };
+        let stream = stream
             .read_limit(1 + u32::try_from(self.rng.below(20)).unwrap())
             .max_in_flight(*self.rng.pick(&[2, 12, 100]))
             .checkpoint_interval(*self.rng.pick(&[millis(100), seconds(1), seconds(20)]));
@@ -107,6 +115,18 @@ impl Storm {
         node.worker.abort();
         assert!(!node.worker.await.is_err_and(|error| error.is_panic()), "a worker has panicked");
         self.join().await;
+    }
+
+    /// Replaces instances while most shards have no record yet.
+    async fn restart_while_idle(&mut self) {
+        for _ in 0..self.rng.index(8) {
+            match self.rng.below(2) {
+                0 => self.churn.put_one(&mut self.rng),
+                _ => self.replace().await,
+            }
+            sleep(millis(self.rng.below(20_000))).await;
+            self.check();
+        }
     }
 
     async fn step(&mut self) {
