@@ -26,7 +26,7 @@ use crate::{
     simulation::{
         churn::Churn,
         harness::{Harness, Instance, horizon, latest, millis, seconds},
-        nemesis::inject_faults,
+        nemesis::{inject_faults, inject_outage},
         oracle::{Counts, Oracle, RecordedTable},
     },
     subscription::close::Closer,
@@ -130,7 +130,7 @@ impl Storm {
     }
 
     async fn step(&mut self) {
-        match self.rng.below(22) {
+        match self.rng.below(23) {
             0..8 => self.churn.put(&mut self.rng),
             8..10 => self.churn.reshard(&mut self.rng),
             10..15 => {
@@ -140,6 +140,10 @@ impl Storm {
             15 => self.replace().await,
             16 => self.churn.hide_any(&mut self.rng),
             17..19 => self.churn.trim(&mut self.rng),
+            19 => {
+                let Instance { service, table, .. } = &self.nodes[self.rng.index(self.nodes.len())].instance;
+                inject_outage(&mut self.rng, &service.script, &table.script);
+            }
             _ => {}
         }
         sleep(millis(self.rng.below(3_000))).await;
