@@ -21,6 +21,7 @@
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
 //! - [`unconfirmed`]: takes without a response.
+//! - [`unreadable`]: rows that make no sense.
 //! - [`seek`]: moving running shards to another position.
 //! - [`at_tip`]: whether everything was read.
 
@@ -37,7 +38,7 @@ use tracing::Instrument;
 pub(crate) use self::seek::Seek;
 use self::{
     candidates::Unowned, listing::finished, opening::SubscriptionOpening, ownership::Ownership,
-    schedule::ListingSchedule, unconfirmed::Unconfirmed,
+    schedule::ListingSchedule, unconfirmed::Unconfirmed, unreadable::UnreadableRows,
 };
 use crate::{
     config::position::Plan,
@@ -68,6 +69,7 @@ mod schedule;
 mod seek;
 mod take;
 mod unconfirmed;
+mod unreadable;
 
 /// How many calls on the lease store, or for first iterators, are in flight at once. The service limits both per shard
 /// or table, and this number reaches no limit per account.
@@ -123,6 +125,7 @@ struct Coordinator {
     ownership: Ownership,
     requests: OpenRequests,
     unowned: Unowned,
+    unreadable: UnreadableRows,
     /// Takes without a response since the leases were read last.
     unconfirmed: Vec<Unconfirmed>,
 }
@@ -153,6 +156,7 @@ pub(crate) fn start(
         ownership: Ownership::default(),
         requests: OpenRequests::default(),
         unowned: Unowned::default(),
+        unreadable: UnreadableRows::default(),
         unconfirmed: Vec::new(),
     };
     let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);

@@ -170,6 +170,13 @@ impl ShardList {
             self.shards.entry(row.key.shard.clone()).or_insert_with(inferred);
         }
     }
+
+    /// Adds the shards of rows that exist and make no sense, if the first listing, made at that time, lacks them.
+    pub(crate) fn add_unreadable<'a>(&mut self, shards: impl Iterator<Item = &'a ShardId>, listed_at: Instant) {
+        for id in shards {
+            self.shards.entry(id.clone()).or_insert_with(|| KnownShard::inferred(id, &[], listed_at));
+        }
+    }
 }
 
 #[cfg(test)]

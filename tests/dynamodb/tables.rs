@@ -62,7 +62,7 @@ async fn ten_stores_at_once_create_the_table_with_the_kcls_schema() {
     let table = LeaseTable::bare();
     let stores: Vec<_> = (0..10).map(|_| table.store().create_if_missing()).collect();
     let taken = futures::future::join_all(stores.iter().map(async |store| {
-        let rows = store.leases(CONSUMER, STREAM).await.unwrap();
+        let rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
         assert!(rows.len() <= 1);
         store.take(&taking("one", None)).await.unwrap()
     }));
@@ -106,7 +106,7 @@ async fn creation_survives_cancelled_and_failed_calls() {
     assert!(error.contains("is being created and not active yet"), "{error}");
     creating.lift();
     unseen.lift();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
     taken(&store, "one").await;
     assert_eq!(lease(&store).await.epoch, 1);
 }
@@ -164,7 +164,7 @@ async fn an_unusable_configuration_is_rejected_before_any_call() {
     let enough = regional().credentials_provider(SharedCredentialsProvider::new(keys));
     let enough = enough.endpoint_url(table.server.endpoint()).build();
     let store = DynamoDbLeaseStore::from_config(table.name.as_str(), enough).unwrap();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn a_hanging_call_is_retried_after_a_second() {
         .http_client(faults.http_client())
         .build();
     let store = DynamoDbLeaseStore::from_config(table.name.as_str(), config).unwrap();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
     let calls = faults.calls(Op::Scan);
     assert!(calls[1].at() - calls[0].at() >= Duration::from_secs(1));
 }

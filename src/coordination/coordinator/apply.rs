@@ -25,8 +25,8 @@ impl Coordinator {
         let response = context.answer(context.store.leases(&context.consumer, &context.stream)).await;
         let read_at = Instant::now();
         match response {
-            Ok(rows) => {
-                let pass = Pass::new(&rows, self.listings.take_ended(), read_at);
+            Ok(leases) => {
+                let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
                 self.apply_leases(&pass, begun, is_first).await;
             }
             Err(error) => context.report_store("reading the leases", error),
@@ -50,6 +50,7 @@ impl Coordinator {
                 epoch: twins.epoch,
             });
         }
+        self.report_unreadable(pass);
         self.open_if_listed(pass, begun);
         self.leave_removed(pass);
         self.hand_over(pass);
@@ -97,12 +98,15 @@ impl Coordinator {
         // nothing about a row that appeared since.
         let listed_at = Some(self.listings.completed_at()).filter(|at| *at >= begun).unwrap_or(pass.now);
         self.shard_list.add_from_rows(&rows, listed_at);
+        self.shard_list.add_unreadable(pass.unreadable(), listed_at);
         // The rows may show shards as closed that were open when the subscription began, so the first listing decides.
         let initial = InitialShards::new(&self.plan, first.iter().chain(self.shard_list.inferred()));
         let own = rows.iter().filter(|row| row.owner.as_ref() == Some(&self.context.owner));
         let own = own.map(|row| row.key.shard.clone()).collect();
         let awaited_until = self.started_at + 2 * self.context.settings.lease_ttl;
-        let opening = SubscriptionOpening::new(&self.plan, initial, &self.shard_list, (&rows, &own), awaited_until);
+        let mut opening = SubscriptionOpening::new(&self.plan, initial, &self.shard_list, (&rows, &own), awaited_until);
+        // Another instance may hold them.
+        opening.await_shards(pass.unreadable());
         self.phase = Phase::Open(opening);
     }
 }

@@ -9,15 +9,15 @@ use super::{
 };
 use crate::{
     error::service::StoreError,
-    lease::{Lease, LeaseKey},
+    lease::{Lease, LeaseKey, Leases},
 };
 
 impl DynamoDbLeaseStore {
     /// The rows of one consumer and stream. The row's key is the only key of the table, so this scans the whole table;
     /// DynamoDB filters out the rows of others.
-    pub(super) async fn scan(&self, consumer: &str, stream: &str) -> Result<Vec<Lease>, StoreError> {
+    pub(super) async fn scan(&self, consumer: &str, stream: &str) -> Result<Leases, StoreError> {
         let prefix = self.keys.prefix(consumer, stream)?;
-        let (mut leases, mut from) = (Vec::new(), None);
+        let (mut leases, mut from) = (Leases::default(), None);
         loop {
             let (rows, next) = self.page(prefix.as_deref(), from).await?;
             for item in &rows {
@@ -25,7 +25,8 @@ impl DynamoDbLeaseStore {
                 if let Some(shard) = self.keys.shard(consumer, stream, row.key())
                     && row.is_lease()
                 {
-                    leases.push(row.lease(LeaseKey { consumer: consumer.into(), stream: stream.into(), shard })?);
+                    let key = LeaseKey { consumer: consumer.into(), stream: stream.into(), shard };
+                    leases.push(key.clone(), row.lease(key));
                 }
             }
             from = next;
