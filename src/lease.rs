@@ -337,6 +337,8 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///   changes nothing and returns a [`StoreError`] of the kind
 ///   [`UnreadableRow`](crate::StoreErrorKind::UnreadableRow).
 /// - **Respond in bounded time.** The library abandons a call after one renewal interval and treats it as failed.
+///   [`leases`](Self::leases) may need many round trips and gets more: twice as long after each abandoned call, up to
+///   five minutes. So give each of its round trips a limit.
 ///
 /// The cargo feature `contract` has these promises as a suite of tests, `contract::run`, for authors of a store.
 ///

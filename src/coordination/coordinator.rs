@@ -37,8 +37,13 @@ use tracing::Instrument;
 
 pub(crate) use self::seek::Seek;
 use self::{
-    candidates::Unowned, listing::finished, opening::SubscriptionOpening, ownership::Ownership,
-    schedule::ListingSchedule, unconfirmed::Unconfirmed, unreadable::UnreadableRows,
+    candidates::Unowned,
+    listing::{Sightings, finished},
+    opening::SubscriptionOpening,
+    ownership::Ownership,
+    schedule::ListingSchedule,
+    unconfirmed::Unconfirmed,
+    unreadable::UnreadableRows,
 };
 use crate::{
     config::position::Plan,
@@ -120,6 +125,8 @@ struct Coordinator {
     /// Shards that listings proved removed since the last pass. The rows tell whether the stream must report them.
     removed: Vec<RemovedShard>,
     listings: ListingSchedule,
+    /// What the pages of a listing have shown since the last pass.
+    sightings: Sightings,
     next_pass: Instant,
     expiry: ExpiryWatch,
     ownership: Ownership,
@@ -141,6 +148,7 @@ pub(crate) fn start(
     let now = Instant::now();
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
+        sightings: Sightings::default(),
         plan: context.settings.plan.clone(),
         context,
         shards,
@@ -174,7 +182,7 @@ impl Coordinator {
             _ = context.lifecycle.closing() => {}
             outcome = finished(&mut listing) => drop(self.apply_listing(outcome)),
         }
-        self.pass(self.listings.completed_at(), true).await;
+        self.pass(self.listings.completed_at(), true, &mut listing).await;
         if matches!(self.phase, Phase::Unlisted) {
             // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
             // over, and LATEST becomes the time of the start, for children too.
@@ -201,7 +209,7 @@ impl Coordinator {
                 listing = Some(self.begin_listing());
             }
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
-                self.pass(begun, false).await;
+                self.pass(begun, false, &mut listing).await;
             }
         }
     }

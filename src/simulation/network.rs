@@ -177,7 +177,7 @@ impl NetworkedTable {
             Some(Fault::Fail(error)) => (there, Outcome::Failed(error)),
             Some(Fault::FailAfter(time, error)) => (late(time), Outcome::Failed(error)),
             Some(Fault::LoseAnswer(error)) => (there, Outcome::Lost(error)),
-            Some(Fault::Delay(time)) => (late(time), Outcome::Answered),
+            Some(Fault::Delay(time) | Fault::DelayAnswer(time)) => (late(time), Outcome::Answered),
             Some(Fault::Hang | Fault::Panic) => return pending().boxed(),
         };
         let (response_tx, response_rx) = oneshot::channel();

@@ -7,6 +7,7 @@ use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_sdk_dynamodb::types::{BillingMode, KeyType, ScalarAttributeType};
 use kinesis_stream::{DynamoDbLeaseStore, KinesisBroker, KinesisError, LeaseStore, StoreError, Write};
 use kinesis_stream_support::{AwsError, Faults, Op, chain};
+use serde_json::json;
 use tokio::time::Duration;
 
 use crate::lease_table::{CONSUMER, LeaseTable, STREAM, held, lease, taken, taking};
@@ -183,4 +184,20 @@ async fn a_hanging_call_is_retried_after_a_second() {
     assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
     let calls = faults.calls(Op::Scan);
     assert!(calls[1].at() - calls[0].at() >= Duration::from_secs(1));
+}
+
+// E1
+#[tokio::test]
+async fn a_page_of_the_scan_that_fails_is_repeated_and_the_pages_before_it_are_kept() {
+    let table = LeaseTable::new().await;
+    taken(&table.store(), "one").await;
+    let faults = Faults::default();
+    let store = table.once_through(&faults);
+    let last = "default/orders/shardId-000000000002";
+    faults.on(Op::Scan).nth(1).edit(move |answer| answer["LastEvaluatedKey"] = json!({ "leaseKey": { "S": last } }));
+    faults.on(Op::Scan).nth(2).fail(AwsError::THROTTLED);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows.len(), 1);
+    let starts: Vec<_> = faults.calls(Op::Scan).iter().map(|call| call.body()["ExclusiveStartKey"].clone()).collect();
+    let from = json!({ "leaseKey": { "S": last } });
+    assert_eq!(starts, [json!(null), from.clone(), from]);
 }

@@ -70,7 +70,7 @@ impl Coordinator {
     /// Does what a forced start does: it replays ended shards, and a child waits until its parents are replayed.
     async fn seek_all(&mut self, position: Position) -> Result<(), KinesisError> {
         let context = Arc::clone(&self.context);
-        let leases = context.answer(context.store.leases(&context.consumer, &context.stream)).await;
+        let leases = context.leases().await;
         let leases = leases.map_err(|source| KinesisError::Store {
             stream: Arc::clone(&context.stream),
             shard: None,

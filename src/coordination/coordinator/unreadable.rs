@@ -29,7 +29,7 @@ pub(super) struct UnreadableRows {
 
 impl UnreadableRows {
     /// Enters all rows that are unreadable now, and returns those to report.
-    fn to_report<'a>(&mut self, rows: &'a [UnreadableLease], now: Instant) -> Vec<&'a UnreadableLease> {
+    fn due_reports<'a>(&mut self, rows: &'a [UnreadableLease], now: Instant) -> Vec<&'a UnreadableLease> {
         self.reported.retain(|shard, _| rows.iter().any(|row| row.key.shard == *shard));
         let mut due = Vec::new();
         for row in rows {
@@ -46,7 +46,7 @@ impl UnreadableRows {
 impl Coordinator {
     /// Yields an error for each row that makes no sense, when it appears and every few minutes.
     pub(super) fn report_unreadable(&mut self, pass: &Pass<'_>) {
-        for UnreadableLease { key, error: source } in self.unreadable.to_report(&pass.leases.unreadable, pass.now) {
+        for UnreadableLease { key, error: source } in self.unreadable.due_reports(&pass.leases.unreadable, pass.now) {
             let (stream, shard) = (Arc::clone(&self.context.stream), Some(key.shard.clone()));
             let source = source.clone();
             let error = KinesisError::Store { stream, shard, action: "reading the row of the lease", source };
@@ -97,7 +97,7 @@ mod tests {
                 error: StoreError::new("spoilt"),
             };
             let rows: Vec<_> = unreadable.iter().map(row).collect();
-            let told = reports.to_report(&rows, start + Duration::from_secs(seconds));
+            let told = reports.due_reports(&rows, start + Duration::from_secs(seconds));
             let told: Vec<_> = told.into_iter().map(|row| row.key.shard.as_str()).collect();
             assert_eq!(told, due, "{seconds} s");
         }
