@@ -85,6 +85,65 @@ pub struct Lease {
     pub wanted_by: Option<Arc<str>>,
 }
 
+/// All rows of one consumer and stream, as [`LeaseStore::leases`] returns them.
+///
+/// ```
+/// use kinesis_stream::{Lease, LeaseKey, Leases, Seen};
+///
+/// let row = Lease::new(LeaseKey::new("archive", "orders", "shardId-000000000000"), Seen::new(3, 250));
+/// let leases: Leases = vec![row].into();
+/// assert_eq!((leases.rows.len(), leases.unreadable.len()), (1, 0));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Leases {
+    /// The rows, in any order.
+    pub rows: Vec<Lease>,
+    /// The rows that exist and make no sense, for example because a person edited them. None by default.
+    ///
+    /// The library takes no such shard and lets its children wait, and all other shards continue. A store that fails
+    /// the whole call instead stops every shard of the consumer.
+    pub unreadable: Vec<UnreadableLease>,
+}
+
+/// A row that exists and makes no sense.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UnreadableLease {
+    /// Whose row it is.
+    pub key: LeaseKey,
+    /// Why it cannot be read. The text names the table, the row and the column.
+    pub error: StoreError,
+}
+
+impl Leases {
+    /// These rows.
+    #[must_use]
+    pub fn new(rows: Vec<Lease>) -> Self {
+        Self { rows, unreadable: Vec::new() }
+    }
+
+    /// Adds the row of this key: a lease, or the reason why it makes no sense.
+    pub fn push(&mut self, key: LeaseKey, row: Result<Lease, StoreError>) {
+        match row {
+            Ok(row) => self.rows.push(row),
+            Err(error) => self.unreadable.push(UnreadableLease { key, error }),
+        }
+    }
+}
+
+impl From<Vec<Lease>> for Leases {
+    fn from(rows: Vec<Lease>) -> Self {
+        Self::new(rows)
+    }
+}
+
+impl FromIterator<Lease> for Leases {
+    fn from_iter<I: IntoIterator<Item = Lease>>(rows: I) -> Self {
+        Self::new(rows.into_iter().collect())
+    }
+}
+
 /// The lease of one shard as its holder knows it: what [`renew`](LeaseStore::renew),
 /// [`checkpoint`](LeaseStore::checkpoint) and [`release`](LeaseStore::release) are conditional on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,7 +358,12 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///   conditional on the counter of its last response.
 /// - **Read consistently.** [`leases`](Self::leases) and the row of a refusal show every write that was applied before
 ///   the call.
+/// - **Keep a row that makes no sense apart.** [`leases`](Self::leases) lists it as unreadable. A write that meets it
+///   changes nothing and returns a [`StoreError`] of the kind
+///   [`UnreadableRow`](crate::StoreErrorKind::UnreadableRow).
 /// - **Respond in bounded time.** The library abandons a call after one renewal interval and treats it as failed.
+///   [`leases`](Self::leases) may need many round trips and gets more: twice as long after each abandoned call, up to
+///   five minutes. So give each of its round trips a limit.
 ///
 /// The cargo feature `contract` has these promises as a suite of tests, `contract::run`, for authors of a store.
 ///
@@ -307,8 +371,9 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///
 /// The library may drop a future before it is ready. As after an `Err`, the write may then be applied or not.
 pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
-    /// All rows of one consumer and stream, in any order.
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>>;
+    /// All rows of one consumer and stream. A row that makes no sense goes into [`Leases::unreadable`] and does not fail
+    /// the call.
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases>;
 
     /// Makes `take.owner` the holder and increases the epoch by one, if the row is as `take.seen` says (absent if that
     /// is none). It makes no difference whether the row was held or free. Returns the new row.
@@ -340,7 +405,7 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
 }
 
 impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         (**self).leases(consumer, stream)
     }
 

@@ -26,6 +26,8 @@ pub(crate) enum Progress {
     Begun,
     /// The end of the shard is stored.
     Ended,
+    /// The row makes no sense, so nobody can tell.
+    Unreadable,
 }
 
 impl From<Option<&Checkpoint>> for Progress {
@@ -48,6 +50,8 @@ pub(crate) enum Verdict {
     Waits(BTreeSet<ShardId>),
     /// It was read to its end.
     Done,
+    /// Its row makes no sense. It is not read, and its children wait.
+    Unreadable,
     /// It was closed before the subscription began, no instance ever read it or an ancestor of it, and the plan is to
     /// read new records only: it has nothing to offer (H5). Its children are no children in the sense of R6, even if
     /// some of them have checkpoints by now: those without a checkpoint still open at the tip.
@@ -103,13 +107,19 @@ pub(crate) fn verdicts<'a>(
 ) -> BTreeMap<ShardId, Verdict> {
     let parents = listed.into_iter().map(|shard| (&shard.id, shard.parents.as_slice())).collect();
     let order = parents_first(&parents);
-    let read_below = ancestors_of_checkpoints(&order, &parents, known);
+    let has_checkpoint = |progress| matches!(progress, Progress::Begun | Progress::Ended);
+    let read_below = ancestors_of(&order, &parents, known, has_checkpoint);
+    let unreadable_below = ancestors_of(&order, &parents, known, |progress| progress == Progress::Unreadable);
     let mut verdicts = BTreeMap::new();
     for id in order {
         let above = ParentsRead::of(id, &parents, known, &verdicts);
         let verdict = match known.get(id) {
             Some(Progress::Ended) => Verdict::Done,
-            None if initial.skips_unread(id) && above.unread.is_empty() && !above.read => Verdict::PassedOver,
+            Some(Progress::Unreadable) => Verdict::Unreadable,
+            None if initial.skips_unread(id) && above.unread.is_empty() && !above.read => {
+                // If a descendant may have a checkpoint, the others open at their oldest record rather than at the tip.
+                if unreadable_below.contains(id) { Verdict::Done } else { Verdict::PassedOver }
+            }
             None if read_below.contains(id) && !initial.is_replayed(id) => Verdict::Done,
             _ if above.unread.is_empty() => Verdict::Ready { child: above.read || !initial.has(id) },
             _ => Verdict::Waits(above.unread),
@@ -138,7 +148,7 @@ impl ParentsRead {
         let mut above = Self { unread: BTreeSet::new(), read: false };
         for parent in parents[id] {
             match verdicts.get(parent) {
-                Some(Verdict::Ready { .. } | Verdict::Waits(_)) => {
+                Some(Verdict::Ready { .. } | Verdict::Waits(_) | Verdict::Unreadable) => {
                     above.unread.insert(parent.clone());
                 }
                 Some(Verdict::Done) => above.read = true,
@@ -176,15 +186,17 @@ fn parents_first<'a>(parents: &Parents<'a>) -> Vec<&'a ShardId> {
     order
 }
 
-/// The shards that have a descendant with a checkpoint. If they have no row, they count as read (H6).
-fn ancestors_of_checkpoints<'a>(
+/// The shards that have a descendant with such a row. If a descendant has a checkpoint, a shard without a row counts as
+/// read (H6).
+fn ancestors_of<'a>(
     parents_first: &[&'a ShardId],
     parents: &Parents<'a>,
     known: &BTreeMap<ShardId, Progress>,
+    has: impl Fn(Progress) -> bool,
 ) -> BTreeSet<&'a ShardId> {
     let mut above = BTreeSet::new();
     for id in parents_first.iter().rev() {
-        if above.contains(id) || matches!(known.get(*id), Some(Progress::Begun | Progress::Ended)) {
+        if above.contains(id) || known.get(*id).copied().is_some_and(&has) {
             above.extend(parents[id]);
         }
     }
@@ -221,6 +233,7 @@ mod tests {
                 "open" => Progress::Open,
                 "begun" => Progress::Begun,
                 "ended" => Progress::Ended,
+                "spoilt" => Progress::Unreadable,
                 _ => panic!("{word}"),
             };
             (shard.into(), progress)
@@ -248,6 +261,7 @@ mod tests {
                 format!("{id}:after({})", parents.join(","))
             }
             Verdict::Done => format!("{id}:done"),
+            Verdict::Unreadable => format!("{id}:unreadable"),
             Verdict::PassedOver => format!("{id}:passed"),
         };
         verdicts.iter().map(word).collect::<Vec<_>>().join(" ")
@@ -260,6 +274,30 @@ mod tests {
             let initial = InitialShards::new(&plan(from), &listing(first));
             assert_eq!(text(&verdicts(&listing(now), &rows(known), &initial)), *expected, "{name}");
         }
+    }
+
+    // E6, H5
+    #[test]
+    fn a_shard_whose_row_makes_no_sense_holds_back_its_children_alone() {
+        check(&[
+            ("no other shard", "horizon", "a b", "a=spoilt b=begun", "a:unreadable b:ready"),
+            ("its children", "horizon", "p! c<p d", "p=spoilt", "c:after(p) d:ready p:unreadable"),
+            ("under LATEST, too", "latest", "p! c<p d", "p=spoilt", "c:after(p) d:ready p:unreadable"),
+            (
+                "not its parents and siblings, which are read from the start rather than skipped",
+                "latest",
+                "p! c<p d<p",
+                "c=spoilt",
+                "c:unreadable d:child p:done",
+            ),
+            (
+                "a parent that is to be read is read",
+                "horizon",
+                "p! c<p d<p",
+                "c=spoilt",
+                "c:unreadable d:after(p) p:ready",
+            ),
+        ]);
     }
 
     // H1

@@ -75,7 +75,7 @@ mod tests {
     use crate::{
         MemoryLeaseStore,
         config::position::Checkpoint,
-        lease::{Held, Lease, LeaseKey, Seen, StoreFuture, Take, Write},
+        lease::{Held, Lease, LeaseKey, Leases, Seen, StoreFuture, Take, Write},
     };
 
     /// A faulty store: a release overwrites the checkpoint.
@@ -83,7 +83,7 @@ mod tests {
     struct Forgetful(MemoryLeaseStore);
 
     impl LeaseStore for Forgetful {
-        fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
             self.0.leases(consumer, stream)
         }
 

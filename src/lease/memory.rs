@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     config::position::Checkpoint,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
     util::mutex::lock,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 ///
 /// # futures::executor::block_on(async {
 /// let store = MemoryLeaseStore::new();
-/// assert_eq!(store.leases("default", "orders").await?, []);
+/// assert!(store.leases("default", "orders").await?.rows.is_empty());
 /// # Ok::<_, kinesis_stream::StoreError>(())
 /// # }).unwrap();
 /// ```
@@ -59,7 +59,7 @@ impl MemoryLeaseStore {
 }
 
 impl LeaseStore for MemoryLeaseStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         self.step(move |rows| {
             let belongs = |key: &LeaseKey| *key.consumer == *consumer && *key.stream == *stream;
             rows.values().filter(|row| belongs(&row.key)).cloned().collect()
@@ -144,8 +144,8 @@ mod tests {
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
         let take = Take::new(key, "a");
         store.clone().take(&take).await.unwrap();
-        assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
-        assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
+        assert_eq!(store.leases("default", "orders").await.unwrap().rows.len(), 1);
+        assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().rows.is_empty());
     }
 
     #[tokio::test]
@@ -154,6 +154,6 @@ mod tests {
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
         let take = Take::new(key, "a");
         drop(store.take(&take));
-        assert!(store.leases("default", "orders").await.unwrap().is_empty());
+        assert!(store.leases("default", "orders").await.unwrap().rows.is_empty());
     }
 }

@@ -17,6 +17,8 @@ pub(crate) enum Fault<E> {
     LoseAnswer(E),
     /// The call takes effect after this time.
     Delay(Duration),
+    /// The call takes effect at once, and its response takes this time.
+    DelayAnswer(Duration),
     /// The call has no effect and gets no response.
     Hang,
     /// The callee panics.
@@ -156,6 +158,11 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
             Some(Fault::Delay(pause)) => {
                 sleep(pause).await;
                 act.await
+            }
+            Some(Fault::DelayAnswer(pause)) => {
+                let answer = act.await;
+                sleep(pause).await;
+                answer
             }
             Some(Fault::Hang) => pending().await,
             Some(Fault::Panic) => panic!("scripted panic"),

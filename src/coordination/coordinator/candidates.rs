@@ -21,7 +21,7 @@ use crate::{
     config::position::{Origin, Role},
     coordination::lineage::{self, Progress, Verdict},
     kinesis::ListedShard,
-    lease::{Lease, Take},
+    lease::{Lease, Leases, Take},
     reading::reader::since,
     state::shard::Shard,
     types::id::ShardId,
@@ -81,7 +81,7 @@ impl Coordinator {
         let Some(opening) = self.phase.opening() else { return Candidates::default() };
         let now = pass.now;
         let verdicts =
-            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.rows, opening), opening.initial());
+            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.leases, opening), opening.initial());
         let (mut awaited, mut stale_sightings) = (0, 0);
         let mut candidates = Candidates::default();
         for listed in self.shard_list.takeable() {
@@ -140,13 +140,13 @@ impl Coordinator {
     }
 
     /// The progress of each shard by its row. A shard that must be replayed counts as open.
-    pub(super) fn progress(&self, rows: &[Lease], opening: &SubscriptionOpening) -> BTreeMap<ShardId, Progress> {
+    pub(super) fn progress(&self, leases: &Leases, opening: &SubscriptionOpening) -> BTreeMap<ShardId, Progress> {
         let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
             Progress::Ended if opening.replays(&row.key.shard) => Progress::Open,
             progress => progress,
         };
-        let own = rows.iter().filter(|row| self.is_of_this_stream(row));
-        own.map(|row| (row.key.shard.clone(), progress(row))).collect()
+        let own = leases.rows.iter().filter(|row| self.is_of_this_stream(row));
+        own.map(|row| (row.key.shard.clone(), progress(row))).chain(self.progress_unreadable(leases)).collect()
     }
 
     /// Whether the row is this instance's own, or was released for it.

@@ -226,7 +226,7 @@ impl Shard {
     pub(crate) fn failed(&self, op: &InFlightOp, error: &StoreError, now: Instant) -> bool {
         self.write(|inner| {
             let Some(term) = inner.term.as_mut().filter(|term| term.held == op.held) else { return false };
-            term.failed(&op.store_op, error, now);
+            term.failed(&op.store_op, error, now, self.context.settings.lease_ttl);
             true
         })
     }
