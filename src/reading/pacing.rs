@@ -12,6 +12,9 @@
 //! fifth-last read. This is as strict as the server's own count, whatever the latency. For a shard that lags, even
 //! spacing would be slower and no safer.
 //!
+//! **An empty response from a shard that lags is progress.** The service looks only at a part of the shard for each
+//! read, so a long stretch without records takes many reads. They follow each other at the allowed rate.
+//!
 //! **A shard at its tip is polled at a fixed interval.** After a page that reached the tip, the reader pauses for half
 //! a poll interval, or a fifth of a second if that is longer. Reading at once would find nothing and then wait a whole
 //! interval, or would find a record or two five times within milliseconds and then nothing for the rest of the second.
@@ -40,8 +43,10 @@ const LONGEST: Duration = Duration::from_hours(30 * 365 * 24);
 pub(crate) enum ReadOutcome {
     /// A page with records: their bytes, and whether the read reached the tip of the shard.
     Page { bytes: usize, at_tip: bool },
-    /// A page without records.
+    /// No records, and the shard does not lag or the service does not say how far.
     Empty,
+    /// No records, although the shard lags: they are further on.
+    Gap,
     /// Too many reads, or too many bytes.
     Throttled,
     /// Another error, or a timeout.
@@ -95,7 +100,7 @@ impl Pace {
             ReadOutcome::Page { bytes, at_tip: true } => self.pause_for(bytes).max(self.pause_at_tip()),
             ReadOutcome::Empty | ReadOutcome::Throttled => self.poll_interval,
             ReadOutcome::Failed => AFTER_FAILURE,
-            ReadOutcome::Void => Duration::ZERO,
+            ReadOutcome::Gap | ReadOutcome::Void => Duration::ZERO,
         }
     }
 
@@ -177,6 +182,7 @@ mod tests {
             ("a small page up to the tip", at_tip(0), millis(350)),
             ("a large page up to the tip", at_tip(1 << 20), millis(500)),
             ("no records", ReadOutcome::Empty, POLL),
+            ("no records yet", ReadOutcome::Gap, millis(0)),
             ("throttled", ReadOutcome::Throttled, POLL),
             ("failed", ReadOutcome::Failed, millis(1_000)),
             ("an expired iterator", ReadOutcome::Void, millis(0)),
@@ -236,7 +242,7 @@ mod tests {
     // R7
     #[test]
     fn reads_without_records_count() {
-        for outcome in [ReadOutcome::Void, behind(0)] {
+        for outcome in [ReadOutcome::Void, ReadOutcome::Gap, behind(0)] {
             let sent = sent(&mut Pace::new(2, POLL), millis(0), &[outcome; 4]);
             assert_eq!(sent, [millis(0), millis(0), millis(1_000), millis(1_000)], "{outcome:?}");
         }
@@ -272,6 +278,7 @@ mod tests {
             Just(behind(0)),
             Just(at_tip(0)),
             Just(ReadOutcome::Empty),
+            Just(ReadOutcome::Gap),
             Just(ReadOutcome::Void),
         ]
     }

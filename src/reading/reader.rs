@@ -282,7 +282,8 @@ impl Reader {
         self.context.budget.learn(self.forecast, bytes);
         self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
-            self.pace.read_done(Instant::now(), ReadOutcome::Empty);
+            let outcome = if is_at_tip { ReadOutcome::Empty } else { ReadOutcome::Gap };
+            self.pace.read_done(Instant::now(), outcome);
             self.suspect_position(behind);
             return ReadStep::Again;
         };

@@ -1,7 +1,7 @@
 //! A model of one Kinesis stream: its shards, their records, and the service's responses.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Mutex,
 };
 
@@ -68,6 +68,8 @@ struct Shard {
     records: Vec<RawRecord>,
     /// How many of the oldest records are no longer kept.
     trimmed: usize,
+    /// The lags of the next responses, in milliseconds. Each of these responses is empty.
+    gap: VecDeque<i64>,
 }
 
 /// How the service treats a sequence number that it no longer keeps. All three behaviours occur on the real service.
@@ -182,6 +184,11 @@ impl Kinesis {
         self.change(shard, |shard, _| shard.trimmed = shard.records.len().min(shard.trimmed + count));
     }
 
+    /// Makes the next reads of a shard find nothing and report these lags, in milliseconds.
+    pub(crate) fn gap(&self, shard: &str, lags: impl IntoIterator<Item = i64>) {
+        self.change(shard, |shard, _| shard.gap = lags.into_iter().collect());
+    }
+
     /// Sets the retention that the stream reports. The model trims only on request.
     pub(crate) fn keeps(&self, retention: Duration, on_trimmed: OnTrimmed) {
         let mut state = lock(&self.state);
@@ -250,9 +257,9 @@ impl Kinesis {
         change(lock(&self.state).shards.get_mut(&id.into()).unwrap(), id)
     }
 
-    fn existing<T>(&self, answer: impl FnOnce(&State) -> Answer<T>) -> Answer<T> {
-        let state = lock(&self.state);
-        if state.exists { answer(&state) } else { Err(FailureKind::NotFound) }
+    fn existing<T>(&self, answer: impl FnOnce(&mut State) -> Answer<T>) -> Answer<T> {
+        let mut state = lock(&self.state);
+        if state.exists { answer(&mut state) } else { Err(FailureKind::NotFound) }
     }
 
     pub(super) fn describe(&self) -> Answer<Described> {
@@ -317,7 +324,12 @@ impl Kinesis {
             if self.millis() - made_at > i64::try_from(state.iterators_live.as_millis()).unwrap() {
                 return Err(FailureKind::IteratorExpired);
             }
-            let Shard { closed, records, trimmed, .. } = state.shards.get(&place.shard).ok_or(FailureKind::NotFound)?;
+            let shard = state.shards.get_mut(&place.shard).ok_or(FailureKind::NotFound)?;
+            if let Some(behind) = shard.gap.pop_front() {
+                let next = Some(self.iterator(&place));
+                return Ok(Fetched { records: Vec::new(), next, behind: Some(behind), children: Vec::new() });
+            }
+            let Shard { closed, records, trimmed, .. } = &state.shards[&place.shard];
             let Some(index) = place.index else {
                 let behind = state.retention.map(|retention| i64::try_from(retention.as_millis()).unwrap());
                 let next = Some(self.iterator(&place));

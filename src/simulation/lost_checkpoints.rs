@@ -107,7 +107,7 @@ async fn a_reader_whose_last_record_is_trimmed_while_it_does_not_read_restarts_a
     harness.kinesis.put("a", 5);
     harness.kinesis.trim("a", 5);
     let trimmed_at = harness.millis();
-    sleep(millis(1_500)).await;
+    sleep(millis(600)).await;
     harness.kinesis.iterators_live(seconds(300));
     assert_eq!(lost(&mut subscription).await, ("a2".to_owned(), false));
     let waited = harness.millis() - trimmed_at;

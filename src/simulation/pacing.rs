@@ -138,3 +138,34 @@ async fn each_shard_is_paced_separately() {
     assert_eq!(me.service.script.times(ServiceOp::GetRecords, "a"), [0, 4_000].map(millis));
     assert_eq!(me.service.script.times(ServiceOp::GetRecords, "b")[..5], [0, 1, 2, 3, 4].map(millis));
 }
+
+/// Lags that fall from three hours to almost nothing, in milliseconds.
+fn lags(pages: i64) -> impl Iterator<Item = i64> {
+    (1..=pages).rev().map(move |left| left * 3 * 3_600_000 / pages)
+}
+
+// R7
+#[tokio::test(start_paused = true)]
+async fn empty_pages_of_a_lagging_shard_are_read_at_the_allowed_rate() {
+    for (pages, poll, expected) in [(30, seconds(1), 6_000), (30, seconds(20), 6_000), (3, seconds(20), 0)] {
+        let harness = Harness::new(&["a"]);
+        harness.kinesis.gap("a", lags(pages));
+        harness.kinesis.put("a", 1);
+        let me = harness.instance("me");
+        let mut subscription = me.subscribe(horizon().poll_interval(poll)).await;
+        next(&mut subscription).await.ack();
+        assert_eq!(harness.millis(), expected, "{pages} pages, a poll interval of {poll:?}");
+    }
+}
+
+// R7
+#[tokio::test(start_paused = true)]
+async fn empty_pages_are_read_once_per_poll_interval_at_the_tip() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.gap("a", [2_000, 1_000, 0, 0, 0, 0]);
+    let me = harness.instance("me");
+    let subscription = me.subscribe(latest().poll_interval(seconds(20))).await;
+    sleep(seconds(65)).await;
+    assert_eq!(me.service.script.times(ServiceOp::GetRecords, "a"), [0, 0, 0, 20, 40, 60].map(seconds));
+    drop(subscription);
+}

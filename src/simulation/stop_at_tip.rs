@@ -200,3 +200,14 @@ async fn shards_at_their_tip_make_room_for_others() {
     let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip().max_leases(1)).await;
     assert_eq!(drain(&mut subscription).await, ["a0", "b0", "c0"]);
 }
+
+// R7
+#[tokio::test(start_paused = true)]
+async fn empty_pages_of_a_lagging_shard_are_read_at_the_allowed_rate() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.gap("a", (1..=30).rev().map(|minutes| minutes * 60_000));
+    harness.kinesis.put("a", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon().stop_at_tip()).await;
+    assert_eq!(drain(&mut subscription).await, ["a0"]);
+    assert_eq!(harness.millis(), 6_000);
+}
