@@ -57,6 +57,7 @@ mod scale;
 mod seeks;
 mod sharing;
 mod slow_calls;
+mod spoilable_table;
 mod spoilt_rows;
 mod stats;
 mod stop_at_tip;
