@@ -81,6 +81,7 @@ impl LeaseStore for MemoryLeaseStore {
                 parents: take.parents.clone(),
                 stream_created: take.stream_created,
                 wanted_by: None,
+                is_foreign: false,
             };
             rows.insert(take.key.clone(), taken.clone());
             Write::Applied(taken)

@@ -59,6 +59,7 @@ async fn reading_resumes_from_a_checkpoint_of_the_kcl_without_loss() {
         table.put(SHARD, kcl).await;
         let row = only(&store).await;
         assert_eq!((row.epoch, row.counter, row.owner.as_deref()), (0, 41, Some("worker-1")));
+        assert!(row.is_foreign);
         assert_eq!(row.checkpoint, meant, "{word}, {sub_sequence}");
         assert_eq!(row.parents, ["shardId-7".into(), "shardId-8".into()]);
         let (lease, held) = taken(&store, "one").await;
@@ -167,8 +168,10 @@ async fn an_application_can_move_from_the_kcl_and_back_on_the_same_table() {
         .expression_attribute_values(":at", s("300"));
     update.send().await.unwrap();
     assert!(matches!(store.renew(&held).await.unwrap(), Write::Refused(Some(_))), "we no longer hold it");
+    assert!(only(&store).await.is_foreign, "the KCL kept our attributes");
 
     let (lease, held) = taken(&store, "one").await;
+    assert!(!only(&store).await.is_foreign);
     assert_eq!((lease.epoch, lease.checkpoint), (2, Some(after("300"))));
     assert_eq!(store.renew(&held).await.unwrap(), Write::Applied(()));
 }

@@ -10,6 +10,7 @@ use super::{
         TRIM_HORIZON, WANTED_BY,
     },
     checkpoint::is_number,
+    take_id,
 };
 use crate::{
     config::position::Checkpoint,
@@ -44,6 +45,13 @@ impl<'a> Row<'a> {
         self.item.get(TAKE_ID).is_some_and(|id| id.as_s().is_ok_and(|id| id == take_id))
     }
 
+    /// Whether this library made the current owner the owner, or there is none. The KCL takes a row and keeps the
+    /// attributes of this library, so their presence says nothing: the take id names the owner that it made.
+    fn is_free_or_ours(&self) -> bool {
+        let Some(AttributeValue::S(owner)) = self.item.get(OWNER) else { return true };
+        self.item.get(TAKE_ID).is_some_and(|id| id.as_s().is_ok_and(|id| take_id::made(id, owner)))
+    }
+
     /// The whole row as a lease.
     pub(super) fn lease(&self, key: LeaseKey) -> Result<Lease, StoreError> {
         Ok(Lease {
@@ -55,6 +63,7 @@ impl<'a> Row<'a> {
             parents: self.parents()?,
             stream_created: self.millis(STREAM_CREATED)?,
             wanted_by: self.text(WANTED_BY)?.map(Into::into),
+            is_foreign: !self.is_free_or_ours(),
         })
     }
 
@@ -211,6 +220,29 @@ mod tests {
             let error = read([(name, value.clone())]).unwrap_err().to_string();
             let start = format!("table \"leases\", row \"c/s/x\": {name} makes no sense: ");
             assert!(error.starts_with(&start), "{name} {value:?}: {error}");
+        }
+    }
+
+    // E5
+    #[test]
+    fn a_row_is_foreign_unless_our_take_made_its_owner() {
+        let owner = |owner: &str| (OWNER, text(owner));
+        let taken = |owner: &str| (TAKE_ID, text(take_id::new(owner)));
+        let table = [
+            (read([]), false),
+            (read([taken("a")]), false),
+            (read([owner("a"), taken("a")]), false),
+            (read([owner("a b"), taken("a b")]), false),
+            (read([owner("worker"), (EPOCH, number(0))]), true),
+            // The KCL took it from us.
+            (read([owner("worker"), (EPOCH, number(7)), taken("a")]), true),
+            // A version of this library that wrote no owner.
+            (read([owner("a"), (EPOCH, number(7)), (TAKE_ID, text("11111111-2222-4333-8444-555555555555"))]), true),
+            (read([owner("a"), (TAKE_ID, number(1))]), true),
+        ];
+        for (row, is_foreign) in table {
+            let row = row.unwrap();
+            assert_eq!(row.is_foreign, is_foreign, "{row:?}");
         }
     }
 

@@ -7,7 +7,6 @@ use aws_sdk_dynamodb::{
     operation::{delete_item::DeleteItemError, update_item::UpdateItemError},
     types::{ReturnValue, ReturnValuesOnConditionCheckFailure::AllOld},
 };
-use uuid::Uuid;
 
 use super::{
     DynamoDbLeaseStore,
@@ -19,6 +18,7 @@ use super::{
     expression::{Expression, set_of},
     row::Row,
     table::CallLabel,
+    take_id,
 };
 use crate::{
     error::service::StoreError,
@@ -38,7 +38,7 @@ enum WriteOutcome {
 
 impl DynamoDbLeaseStore {
     pub(super) async fn take_lease(&self, take: &Take) -> Result<Write<Lease>, StoreError> {
-        let id = Uuid::new_v4().to_string();
+        let id = take_id::new(&take.owner);
         let first = self.take_step(take, &id, false).await?;
         match &first {
             // The row is still as it was seen, so the take was refused because another owner has it: it changes hands.

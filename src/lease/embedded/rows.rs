@@ -90,6 +90,7 @@ impl<'txn> Rows<'txn> {
             parents: take.parents.clone(),
             stream_created: take.stream_created,
             wanted_by: None,
+            is_foreign: false,
         };
         self.put(&taken, SyncNeed::Now)?;
         Ok(Write::Applied(taken))
