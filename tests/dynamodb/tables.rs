@@ -208,6 +208,17 @@ async fn a_hanging_call_is_retried_after_a_second() {
 
 // E1
 #[tokio::test]
+async fn a_scan_that_repeats_its_place_is_an_error() {
+    let table = LeaseTable::new().await;
+    let faults = Faults::default();
+    let store = table.once_through(&faults);
+    faults.on(Op::Scan).edit(|answer| answer["LastEvaluatedKey"] = json!({ "leaseKey": { "S": "x" } }));
+    let error = store.leases(CONSUMER, STREAM).await.unwrap_err().to_string();
+    assert!(error.ends_with("Scan failed: it has no end, since page 2 ends where it began"), "{error}");
+}
+
+// E1
+#[tokio::test]
 async fn a_page_of_the_scan_that_fails_is_repeated_and_the_pages_before_it_are_kept() {
     let table = LeaseTable::new().await;
     taken(&table.store(), "one").await;
