@@ -25,6 +25,7 @@ mod dynamodb;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod memory;
+mod next_count;
 
 #[cfg(feature = "dynamodb")]
 pub use self::dynamodb::DynamoDbLeaseStore;

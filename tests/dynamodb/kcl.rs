@@ -196,6 +196,26 @@ async fn a_table_of_bare_shard_ids_rejects_a_second_stream() {
     assert!(error.contains("needs another table for stream \"returns\""), "{error}");
 }
 
+// E2
+#[tokio::test]
+async fn a_write_that_would_pass_the_largest_number_is_refused_and_names_the_row() {
+    let (table, store) = bare().await;
+    let most = i64::MAX - 1;
+    for (name, other) in [("epoch", "leaseCounter"), ("leaseCounter", "epoch")] {
+        table.put(SHARD, [("leaseOwner", s("one")), (name, n(most)), (other, n(1))]).await;
+        let before = only(&store).await;
+        let error = store.take(&take("two", Some(before.seen()))).await.unwrap_err().to_string();
+        let start = format!("table {:?}, row {SHARD:?}: {name} is {most}, the largest number", table.name);
+        assert!(error.starts_with(&start), "{error}");
+        assert_eq!(only(&store).await, before);
+    }
+    let most = Held::new(take("one", None).key, "one", 1);
+    let error = store.renew(&most).await.unwrap_err().to_string();
+    assert!(error.contains(": leaseCounter is 9223372036854775806, the largest number"), "{error}");
+    table.put(SHARD, [("leaseCounter", n(i64::MAX))]).await;
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().unreadable.len(), 1);
+}
+
 // E6
 #[tokio::test]
 async fn a_malformed_row_is_listed_as_unreadable_and_fails_its_own_writes() {

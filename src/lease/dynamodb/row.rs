@@ -19,6 +19,9 @@ use crate::{
     types::id::ShardId,
 };
 
+/// The largest epoch and counter. The KCL reads them as 64-bit numbers with a sign, and every write adds one.
+pub(super) const MOST: u64 = i64::MAX as u64 - 1;
+
 /// A row as DynamoDB returned it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a> {
@@ -103,13 +106,13 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// A count; 0 if it is absent. It is less than 2^63, because every write adds one.
+    /// A count; 0 if it is absent. It is at most [`MOST`], because every write adds one.
     pub(super) fn count(&self, attribute: &str) -> Result<u64, StoreError> {
-        let needed = "a whole number (N) from 0 to 2^63 - 1";
+        let needed = "a whole number (N) from 0 to 2^63 - 2";
         match self.item.get(attribute) {
             None => Ok(0),
             Some(AttributeValue::N(digits)) => {
-                let count = digits.parse::<i64>().ok().and_then(|count| u64::try_from(count).ok());
+                let count = digits.parse().ok().filter(|count| *count <= MOST);
                 count.ok_or_else(|| self.nonsense(attribute, needed))
             }
             Some(_) => Err(self.nonsense(attribute, needed)),
@@ -206,7 +209,9 @@ mod tests {
             (COUNTER, text("1")),
             (COUNTER, number(-1)),
             (COUNTER, number("1.5")),
-            (COUNTER, number("9223372036854775808")),
+            (COUNTER, number("9223372036854775807")),
+            (EPOCH, number("9223372036854775807")),
+            (COUNTER, number("18446744073709551616")),
             (EPOCH, AttributeValue::Bool(true)),
             (CHECKPOINT, text("")),
             (CHECKPOINT, text("12a")),
