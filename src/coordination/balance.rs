@@ -239,6 +239,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: Some(wanted_by.into()),
+            is_foreign: false,
         }
     }
 

@@ -13,7 +13,7 @@
 //! This file is the state and the loop of the task; read it first, then [`apply`], one [`pass`] over the lease rows. They
 //! call the others in this order:
 //!
-//! - [`listing`]: which shards the stream has, and [`schedule`]: when to list them.
+//! - [`listing`]: which shards the stream has, its [`listing_pages`], and [`schedule`]: when to list them.
 //! - [`ownership`]: which rows under this owner id are this instance's own.
 //! - [`opening`]: the shards with which the subscription opens.
 //! - [`removed`]: shards and rows that no longer belong to the stream.
@@ -37,13 +37,8 @@ use tracing::Instrument;
 
 pub(crate) use self::seek::Seek;
 use self::{
-    candidates::Unowned,
-    listing::{Sightings, finished},
-    opening::SubscriptionOpening,
-    ownership::Ownership,
-    schedule::ListingSchedule,
-    unconfirmed::Unconfirmed,
-    unreadable::UnreadableRows,
+    candidates::Unowned, listing::finished, listing_pages::Sightings, opening::SubscriptionOpening,
+    ownership::Ownership, schedule::ListingSchedule, unconfirmed::Unconfirmed, unreadable::UnreadableRows,
 };
 use crate::{
     config::position::Plan,
@@ -65,6 +60,7 @@ mod apply;
 mod at_tip;
 mod candidates;
 mod listing;
+mod listing_pages;
 mod opening;
 mod ownership;
 mod pass;

@@ -97,6 +97,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            is_foreign: false,
         }
     }
 

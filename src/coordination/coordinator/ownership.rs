@@ -55,7 +55,7 @@ impl Ownership {
     pub(super) fn take_sent(&mut self, take: &Take) {
         let seen = take.seen.map_or(0, |seen| seen.epoch);
         let before = self.has_epoch(&take.key.shard, seen).then_some(seen);
-        self.by_shard.insert(take.key.shard.clone(), OwnedEpochs { before, after: Some(seen + 1) });
+        self.by_shard.insert(take.key.shard.clone(), OwnedEpochs { before, after: seen.checked_add(1) });
     }
 
     /// Records that the take was refused.
@@ -120,6 +120,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            is_foreign: false,
         }
     }
 

@@ -101,8 +101,9 @@ impl Coordinator {
             }
             (Some(owner), Some(requester)) => Some(HeldShard { shard, owner, request: HandOverRequest::By(requester) }),
             (Some(owner), None) => {
-                let request =
-                    if would_take.contains(shard) { HandOverRequest::None } else { HandOverRequest::Unmovable };
+                // Another program knows no requests, and may fail on a row that changed.
+                let can_move = would_take.contains(shard) && !row.is_foreign;
+                let request = if can_move { HandOverRequest::None } else { HandOverRequest::Unmovable };
                 (owner != me).then_some(HeldShard { shard, owner, request })
             }
             (None, Some(requester)) => (requester != me).then_some(HeldShard {
