@@ -22,6 +22,7 @@ use crate::{
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     reading::{
         pacing::{Pace, ReadOutcome},
+        refused_position::RefusedPosition,
         slow_reads::SlowReads,
         stuck_iterator::StuckIterator,
     },
@@ -74,6 +75,8 @@ pub(crate) struct Reader {
     has_checkpoint: bool,
     /// A record was read since the iterator was placed. Until then, the position may lead nowhere.
     read_since_placed: bool,
+    /// Detects a place that the service does not accept.
+    refused_position: RefusedPosition,
     /// Detects a checkpoint that leads nowhere.
     stuck_iterator: StuckIterator,
     /// Detects that the shard lags because its reads ask for few records.
@@ -117,6 +120,7 @@ impl Reader {
             forecast,
             has_checkpoint: false,
             read_since_placed: false,
+            refused_position: RefusedPosition::default(),
             stuck_iterator: StuckIterator::default(),
             slow_reads: SlowReads::default(),
             retention,
@@ -144,13 +148,7 @@ impl Reader {
     }
 
     async fn open_at(&mut self, subscribed_at: ServiceTime) {
-        let mut placed = self.iterator().await;
-        if let Err(failure) = &placed
-            && self.refuses_checkpoint(failure)
-        {
-            self.lose_checkpoint(Some(failure.clone()));
-            placed = self.iterator().await;
-        }
+        let placed = self.iterator().await;
         let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at);
         if self.resume == Origin::Latest {
             self.resume = since(now);
@@ -214,6 +212,7 @@ impl Reader {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
                 self.read_since_placed = false;
+                self.refused_position = RefusedPosition::default();
                 self.stuck_iterator = StuckIterator::default();
                 ReadStep::Again
             }

@@ -6,7 +6,9 @@ use super::{kinesis::OnTrimmed, script::Rule, scripted_service::ServiceOp};
 use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
-    simulation::harness::{Harness, error, horizon, latest, millis, name, names, next, range, seconds, take, within},
+    simulation::harness::{
+        Harness, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
+    },
     subscription::Subscription,
 };
 
@@ -43,11 +45,63 @@ async fn lost(subscription: &mut Subscription) -> (String, bool) {
 async fn a_refused_checkpoint_is_reported_once_and_reading_restarts_at_the_oldest_record() {
     let harness = half_read().await;
     let me = harness.instance("me");
-    me.service.fail(Rule::on(ServiceOp::GetShardIterator), FailureKind::Rejected);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).times(2), FailureKind::InvalidPosition);
     let mut subscription = me.subscribe(latest()).await;
     assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 0..5));
-    assert_eq!(me.service.places("a"), ["After(a1)", "Horizon"]);
+    assert_eq!(me.service.places("a"), ["After(a1)", "After(a1)", "Horizon"]);
+    assert_eq!(me.service.script.times(ServiceOp::GetShardIterator, "a"), [0, 1, 1].map(seconds));
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_was_refused_only_once_is_kept() {
+    for (kind, reported) in [(FailureKind::InvalidPosition, 0), (FailureKind::Rejected, 1), (FailureKind::Other, 1)] {
+        let harness = half_read().await;
+        let me = harness.instance("me");
+        me.service.fail(Rule::on(ServiceOp::GetShardIterator), kind);
+        let mut subscription = me.subscribe(latest()).await;
+        for _ in 0..reported {
+            let failure = error(&mut subscription).await;
+            assert!(matches!(failure, KinesisError::Read { failures: 1, gave_up: false, .. }), "{failure}");
+        }
+        assert_eq!(names(&within(&mut subscription, seconds(600)).await), range("a", 2..5), "{kind:?}");
+        assert_eq!(me.service.places("a"), ["After(a1)", "After(a1)"]);
+    }
+}
+
+// H7, R10
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_for_another_reason_never_costs_the_checkpoint() {
+    let harness = half_read().await;
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).times(30), FailureKind::Rejected);
+    let mut subscription = me.subscribe(latest()).await;
+    let mut records = Vec::new();
+    while records.len() < 3 {
+        match item(&mut subscription).await.unwrap() {
+            Ok(delivery) => records.push(delivery),
+            Err(failure) => assert!(matches!(failure, KinesisError::Read { .. }), "{failure}"),
+        }
+    }
+    assert_eq!(names(&records), range("a", 2..5));
+    assert!(me.service.places("a").iter().all(|place| place == "After(a1)"));
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn refusals_before_a_good_iterator_do_not_count() {
+    let harness = half_read().await;
+    let me = harness.instance("me");
+    harness.kinesis.iterators_live(millis(500));
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator), FailureKind::InvalidPosition);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).after(1), FailureKind::InvalidPosition);
+    me.service.fail(Rule::on(ServiceOp::GetRecords), FailureKind::Throttled);
+    let mut subscription = me.subscribe(latest()).await;
+    let failure = error(&mut subscription).await;
+    assert!(matches!(failure, KinesisError::Read { failures: 2, gave_up: false, .. }), "{failure}");
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 2..5));
+    assert_eq!(me.service.places("a")[..4], ["After(a1)"; 4]);
 }
 
 // H7
@@ -147,7 +201,7 @@ async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint(
     harness.kinesis.put("a", 4);
     harness.kinesis.iterators_live(millis(500));
     let me = harness.instance("me");
-    me.service.fail(Rule::on(ServiceOp::GetShardIterator).after(1), FailureKind::Rejected);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).after(1).times(2), FailureKind::InvalidPosition);
     let mut subscription = me.subscribe(horizon()).await;
     let mut records = take(&mut subscription, 4).await;
     let held = records.split_off(2);
@@ -155,7 +209,7 @@ async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint(
     let failure = error(&mut subscription).await;
     assert!(matches!(failure, KinesisError::Read { gave_up: true, .. }), "{failure}");
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a2", "a3"]);
-    assert_eq!(me.service.places("a")[..3], ["Horizon", "After(a3)", "After(a1)"]);
+    assert_eq!(me.service.places("a")[..4], ["Horizon", "After(a3)", "After(a3)", "After(a1)"]);
     drop(held);
 }
 
@@ -164,7 +218,7 @@ async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint(
 async fn a_shard_that_refuses_every_position_is_retried_once_a_second() {
     let harness = half_read().await;
     let me = harness.instance("me");
-    me.service.fail(Rule::on(ServiceOp::GetShardIterator).always(), FailureKind::Rejected);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).always(), FailureKind::InvalidPosition);
     let subscription = me.subscribe(latest()).await;
     sleep(seconds(100)).await;
     let calls = |op| me.service.script.calls(op).len();

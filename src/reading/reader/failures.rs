@@ -33,35 +33,41 @@ impl Reader {
                 self.context.wakeups.check_stream();
                 ReadOutcome::Void
             }
-            _ if self.refuses_checkpoint(&failure) => {
+            FailureKind::InvalidPosition
+                if self.names_a_record() && self.refused_position.is_confirmed(Instant::now()) =>
+            {
+                if self.checkpoint().is_none() {
+                    // The service refuses a place that this reader has read itself: the next one starts at the
+                    // checkpoint.
+                    return self.failed(failure, MAX_FAILURES);
+                }
                 self.lose_checkpoint(Some(failure));
                 ReadOutcome::Void
             }
-            _ => return self.failed(failure),
+            _ => return self.failed(failure, self.failures + 1),
         };
         self.pace.read_done(Instant::now(), outcome);
         ReadStep::Again
     }
 
-    /// Counts an error, and gives up after too many in a row.
-    fn failed(&mut self, failure: ServiceFailure) -> ReadStep {
+    /// Handles an error that is the last of this many in a row, and gives up after too many.
+    fn failed(&mut self, failure: ServiceFailure, failures: u32) -> ReadStep {
         let kind = failure.kind();
-        // The service refused a place that this reader has read itself: the next reader starts at the checkpoint.
-        let is_lost = matches!((&self.cursor, &self.resume), (Cursor::Lost, Origin::At(_) | Origin::After(_)))
-            && kind == FailureKind::Rejected;
-        self.failures = if is_lost { MAX_FAILURES } else { self.failures + 1 };
+        self.failures = failures;
         let gives_up = self.failures >= MAX_FAILURES;
         if let FailureKind::NotFound = kind {
             self.shard.set_not_found(true);
         }
         // One check is enough for all failures in a row.
-        if let FailureKind::NotFound | FailureKind::Rejected = kind
-            && (self.failures == 1 || is_lost)
+        if let FailureKind::NotFound | FailureKind::Rejected | FailureKind::InvalidPosition = kind
+            && (self.failures == 1 || gives_up)
         {
             self.context.wakeups.check_stream_now();
         }
-        // A listing shows before the next attempt whether the shard or the whole stream is gone.
-        if kind != FailureKind::NotFound || self.failures > 1 {
+        // A listing shows before the next attempt whether the shard or the whole stream is gone, and the next attempt
+        // shows whether the checkpoint is.
+        let may_pass = matches!(kind, FailureKind::NotFound | FailureKind::InvalidPosition);
+        if !may_pass || self.failures > 1 {
             self.report(failure, gives_up);
         }
         if gives_up {
@@ -70,12 +76,6 @@ impl Reader {
         }
         self.pace.read_done(Instant::now(), ReadOutcome::Failed);
         ReadStep::Again
-    }
-
-    /// Whether the service refused the checkpoint (H7). Once a record was read, the reader is no longer at the
-    /// checkpoint.
-    pub(super) fn refuses_checkpoint(&self, failure: &ServiceFailure) -> bool {
-        matches!(self.cursor, Cursor::Lost) && failure.kind() == FailureKind::Rejected && self.checkpoint().is_some()
     }
 
     /// Continues at the oldest available record, and reports that the checkpoint is lost.
@@ -95,11 +95,15 @@ impl Reader {
     /// Checks after an empty response whether the position leads nowhere (R8). Every position is suspect until a record
     /// was read from it: the records around it may have been trimmed while the reader did not read.
     pub(super) fn suspect_position(&mut self, behind: Option<Duration>) {
-        let names_a_record = matches!(self.resume, Origin::At(_) | Origin::After(_));
-        let is_suspect = matches!(self.cursor, Cursor::At(_)) && names_a_record && !self.read_since_placed;
+        let is_suspect = matches!(self.cursor, Cursor::At(_)) && self.names_a_record() && !self.read_since_placed;
         if is_suspect && self.stuck_iterator.is_stuck(behind, self.retention, Instant::now()) {
             self.lose_checkpoint(None);
         }
+    }
+
+    /// Whether reading continues at or after a certain record.
+    fn names_a_record(&self) -> bool {
+        matches!(self.resume, Origin::At(_) | Origin::After(_))
     }
 
     /// The record of the checkpoint at which the reader starts. None once it has read a record.
