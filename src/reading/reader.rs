@@ -81,8 +81,6 @@ pub(crate) struct Reader {
     stuck_iterator: StuckIterator,
     /// Detects that the shard lags because its reads ask for few records.
     slow_reads: SlowReads,
-    /// The retention period of the stream.
-    retention: Option<Duration>,
     /// Adds consumer, stream, shard and epoch to each log line of this reader.
     span: Span,
 }
@@ -98,7 +96,7 @@ enum ReadStep {
 
 impl Reader {
     /// A reader that starts at `origin`.
-    pub(crate) fn new(shard: Arc<Shard>, opening: ShardOpening, origin: Origin, retention: Option<Duration>) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>, opening: ShardOpening, origin: Origin) -> Self {
         let context = Arc::clone(&shard.context);
         // At the level of errors, so that it is there for each line that is logged.
         let span = tracing::error_span!(
@@ -123,7 +121,6 @@ impl Reader {
             refused_position: RefusedPosition::default(),
             stuck_iterator: StuckIterator::default(),
             slow_reads: SlowReads::default(),
-            retention,
         }
     }
 
@@ -283,7 +280,7 @@ impl Reader {
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             let outcome = if is_at_tip { ReadOutcome::Empty } else { ReadOutcome::Gap };
             self.pace.read_done(Instant::now(), outcome);
-            self.suspect_position(behind);
+            self.suspect_position(behind).await;
             return ReadStep::Again;
         };
         // A full page may have left records behind where the service does not say how far behind it is, and the reader

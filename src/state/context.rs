@@ -17,7 +17,10 @@ use crate::{
     error::{KinesisError, chain::Chain, service::StoreError},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
-    state::{dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle, wakeups::Wakeups},
+    state::{
+        dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle, retention::Retention,
+        wakeups::Wakeups,
+    },
     types::id::ShardId,
 };
 
@@ -40,6 +43,7 @@ pub(crate) struct SubscriptionContext {
     /// Running, closing, or over: all tasks watch it.
     pub(crate) lifecycle: Lifecycle,
     pub(crate) gauges: Gauges,
+    pub(crate) retention: Retention,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     warned: Warned,
@@ -88,6 +92,7 @@ impl SubscriptionContext {
             wakeups: Wakeups::default(),
             lifecycle: Lifecycle::new(),
             gauges: Gauges::default(),
+            retention: Retention::default(),
             warned: Warned::default(),
         })
     }

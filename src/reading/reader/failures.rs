@@ -13,6 +13,7 @@ use crate::{
         service::{FailureKind, ServiceFailure},
     },
     reading::pacing::ReadOutcome,
+    state::retention::Unavailable,
     types::id::SequenceNumber,
 };
 
@@ -94,10 +95,16 @@ impl Reader {
 
     /// Checks after an empty response whether the position leads nowhere (R8). Every position is suspect until a record
     /// was read from it: the records around it may have been trimmed while the reader did not read.
-    pub(super) fn suspect_position(&mut self, behind: Option<Duration>) {
+    pub(super) async fn suspect_position(&mut self, behind: Option<Duration>) {
         let is_suspect = matches!(self.cursor, Cursor::At(_)) && self.names_a_record() && !self.read_since_placed;
-        if is_suspect && self.stuck_iterator.is_stuck(behind, self.retention, Instant::now()) {
-            self.lose_checkpoint(None);
+        if !is_suspect || !self.stuck_iterator.is_suspect(behind, Instant::now()) {
+            return;
+        }
+        let context = Arc::clone(&self.context);
+        match context.retention.read(&*context.service, &context.stream).await {
+            Ok(retention) if self.stuck_iterator.is_stuck(retention, Instant::now()) => self.lose_checkpoint(None),
+            Ok(_) => {}
+            Err(Unavailable) => self.stuck_iterator.postpone(Instant::now()),
         }
     }
 
