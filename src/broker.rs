@@ -1,6 +1,10 @@
 //! Where a user starts: [`KinesisBroker`] holds the configuration, [`ConnectedKinesisBroker`] the open connection.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use aws_config::SdkConfig;
 use uuid::Uuid;
@@ -38,8 +42,33 @@ pub struct KinesisBroker {
     config: ConfigSource,
     call_timeout: Option<Duration>,
     names: Names,
-    store: Arc<dyn LeaseStore>,
+    store: Store,
     connection: Arc<Connection>,
+}
+
+/// The lease store of a broker.
+#[derive(Clone)]
+enum Store {
+    /// The user named none. The first subscription warns, once, that progress ends with the process.
+    Default(MemoryLeaseStore, Arc<Once>),
+    Named(Arc<dyn LeaseStore>),
+}
+
+impl Store {
+    fn for_subscription(&self) -> Arc<dyn LeaseStore> {
+        match self {
+            Self::Named(store) => Arc::clone(store),
+            Self::Default(store, warning) => {
+                warning.call_once(|| {
+                    tracing::warn!(
+                        "checkpoints end with this process, so the next start does not resume; set a lease_store to \
+                         keep them, or name MemoryLeaseStore if this is what you want"
+                    );
+                });
+                Arc::new(store.clone())
+            }
+        }
+    }
 }
 
 /// Where the configuration of the SDK comes from.
@@ -85,7 +114,7 @@ impl KinesisBroker {
             config,
             call_timeout: None,
             names: Names { consumer: "default".into(), owner: Uuid::new_v4().to_string().into() },
-            store: Arc::new(MemoryLeaseStore::new()),
+            store: Store::Default(MemoryLeaseStore::new(), Arc::new(Once::new())),
             connection: Arc::default(),
         }
     }
@@ -117,12 +146,13 @@ impl KinesisBroker {
     }
 
     /// The store of leases and checkpoints. The default is a [`MemoryLeaseStore`], which ends with the process: every
-    /// start then begins at the initial position, and instances do not share the shards.
+    /// start then begins at the initial position, and instances do not share the shards. The first subscription logs a
+    /// warning that says so, unless you name that store here.
     ///
     /// For one instance that continues where it stopped, use `EmbeddedLeaseStore` (feature `embedded`). For several
     /// instances that share the shards, use `DynamoDbLeaseStore` (feature `dynamodb`).
     pub fn lease_store(mut self, store: impl LeaseStore) -> Self {
-        self.store = Arc::new(store);
+        self.store = Store::Named(Arc::new(store));
         self
     }
 
@@ -209,7 +239,7 @@ impl fmt::Debug for KinesisBroker {
 /// Dropping it keeps the connection open for its subscriptions and publishers; [`shutdown`](Self::shutdown) closes it.
 pub struct ConnectedKinesisBroker {
     names: Names,
-    store: Arc<dyn LeaseStore>,
+    store: Store,
     connection: Arc<Connection>,
 }
 
@@ -245,7 +275,7 @@ impl ConnectedKinesisBroker {
             stream: name.into(),
             owner: Arc::clone(&self.names.owner),
         };
-        let context = SubscriptionContext::new(identity, settings, service, Arc::clone(&self.store));
+        let context = SubscriptionContext::new(identity, settings, service, self.store.for_subscription());
         self.connection.enter(&context).await?;
         start::start(context).await
     }

@@ -85,6 +85,65 @@ pub struct Lease {
     pub wanted_by: Option<Arc<str>>,
 }
 
+/// All rows of one consumer and stream, as [`LeaseStore::leases`] returns them.
+///
+/// ```
+/// use kinesis_stream::{Lease, LeaseKey, Leases, Seen};
+///
+/// let row = Lease::new(LeaseKey::new("archive", "orders", "shardId-000000000000"), Seen::new(3, 250));
+/// let leases: Leases = vec![row].into();
+/// assert_eq!((leases.rows.len(), leases.unreadable.len()), (1, 0));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Leases {
+    /// The rows, in any order.
+    pub rows: Vec<Lease>,
+    /// The rows that exist and make no sense, for example because a person edited them. None by default.
+    ///
+    /// The library takes no such shard and lets its children wait, and all other shards continue. A store that fails
+    /// the whole call instead stops every shard of the consumer.
+    pub unreadable: Vec<UnreadableLease>,
+}
+
+/// A row that exists and makes no sense.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UnreadableLease {
+    /// Whose row it is.
+    pub key: LeaseKey,
+    /// Why it cannot be read. The text names the table, the row and the column.
+    pub error: StoreError,
+}
+
+impl Leases {
+    /// These rows.
+    #[must_use]
+    pub fn new(rows: Vec<Lease>) -> Self {
+        Self { rows, unreadable: Vec::new() }
+    }
+
+    /// Adds the row of this key: a lease, or the reason why it makes no sense.
+    pub fn push(&mut self, key: LeaseKey, row: Result<Lease, StoreError>) {
+        match row {
+            Ok(row) => self.rows.push(row),
+            Err(error) => self.unreadable.push(UnreadableLease { key, error }),
+        }
+    }
+}
+
+impl From<Vec<Lease>> for Leases {
+    fn from(rows: Vec<Lease>) -> Self {
+        Self::new(rows)
+    }
+}
+
+impl FromIterator<Lease> for Leases {
+    fn from_iter<I: IntoIterator<Item = Lease>>(rows: I) -> Self {
+        Self::new(rows.into_iter().collect())
+    }
+}
+
 /// The lease of one shard as its holder knows it: what [`renew`](LeaseStore::renew),
 /// [`checkpoint`](LeaseStore::checkpoint) and [`release`](LeaseStore::release) are conditional on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +173,10 @@ pub struct Take {
     pub stream_created: Option<i64>,
     /// The checkpoint of the row is not to be kept: it belongs to another stream of the same name.
     pub forget_checkpoint: bool,
+    /// The shard opens at LATEST, which is this time (Unix milliseconds, by the service's clock). The store writes
+    /// [`Checkpoint::Since`] with it, in the same step, so that the next reader opens there and not at a later tip. Set
+    /// only if the row that was seen has no checkpoint, or has one that is not to be kept.
+    pub since: Option<i64>,
 }
 
 /// The state of a row on which a write is conditional.
@@ -137,7 +200,15 @@ impl Take {
     /// A take of a row that does not exist yet. The setters say more.
     pub fn new(key: LeaseKey, owner: impl Into<Arc<str>>) -> Self {
         let owner = owner.into();
-        Self { key, owner, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false }
+        Self {
+            key,
+            owner,
+            seen: None,
+            parents: Vec::new(),
+            stream_created: None,
+            forget_checkpoint: false,
+            since: None,
+        }
     }
 
     /// Sets [`seen`](Self#structfield.seen).
@@ -162,6 +233,19 @@ impl Take {
     #[must_use]
     pub fn with_forget_checkpoint(self, forget_checkpoint: bool) -> Self {
         Self { forget_checkpoint, ..self }
+    }
+
+    /// Sets [`since`](Self#structfield.since).
+    #[must_use]
+    pub fn with_since(self, since: Option<i64>) -> Self {
+        Self { since, ..self }
+    }
+
+    /// The checkpoint of the row after this take, if the row had this one before. For implementations of
+    /// [`LeaseStore::take`].
+    #[must_use]
+    pub fn checkpoint_after(&self, before: Option<Checkpoint>) -> Option<Checkpoint> {
+        before.filter(|_| !self.forget_checkpoint).or_else(|| self.since.map(Checkpoint::Since))
     }
 }
 
@@ -274,7 +358,12 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///   conditional on the counter of its last response.
 /// - **Read consistently.** [`leases`](Self::leases) and the row of a refusal show every write that was applied before
 ///   the call.
+/// - **Keep a row that makes no sense apart.** [`leases`](Self::leases) lists it as unreadable. A write that meets it
+///   changes nothing and returns a [`StoreError`] of the kind
+///   [`UnreadableRow`](crate::StoreErrorKind::UnreadableRow).
 /// - **Respond in bounded time.** The library abandons a call after one renewal interval and treats it as failed.
+///   [`leases`](Self::leases) may need many round trips and gets more: twice as long after each abandoned call, up to
+///   five minutes. So give each of its round trips a limit.
 ///
 /// The cargo feature `contract` has these promises as a suite of tests, `contract::run`, for authors of a store.
 ///
@@ -282,15 +371,16 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///
 /// The library may drop a future before it is ready. As after an `Err`, the write may then be applied or not.
 pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
-    /// All rows of one consumer and stream, in any order.
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>>;
+    /// All rows of one consumer and stream. A row that makes no sense goes into [`Leases::unreadable`] and does not fail
+    /// the call.
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases>;
 
     /// Makes `take.owner` the holder and increases the epoch by one, if the row is as `take.seen` says (absent if that
     /// is none). It makes no difference whether the row was held or free. Returns the new row.
     ///
-    /// A new row starts with epoch 1 and counter 1, without a checkpoint. An old row keeps its checkpoint unless
-    /// [`Take::forget_checkpoint`] is set. [`Lease::wanted_by`] is cleared; parents and creation time are those of the
-    /// take.
+    /// A new row starts with epoch 1 and counter 1. [`Take::checkpoint_after`] gives the checkpoint: an old row keeps
+    /// its own unless [`Take::forget_checkpoint`] is set, and a row without one gets [`Take::since`].
+    /// [`Lease::wanted_by`] is cleared; parents and creation time are those of the take.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
     /// Shows that the holder lives: increases the counter and changes nothing else. Conditional on owner and epoch.
@@ -315,7 +405,7 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
 }
 
 impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         (**self).leases(consumer, stream)
     }
 

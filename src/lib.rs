@@ -183,9 +183,11 @@ pub use crate::{
     delivery::{Acker, Delivery, TryMapError, commit_all, lease_handle::LeaseToken},
     error::{
         ErrorClass, KinesisError,
-        service::{Action, FailureKind, ServiceFailure, StoreError},
+        service::{Action, FailureKind, ServiceFailure, StoreError, StoreErrorKind},
     },
-    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{
+        Held, Lease, LeaseKey, LeaseStore, Leases, MemoryLeaseStore, Seen, StoreFuture, Take, UnreadableLease, Write,
+    },
     publishing::{
         error::PublishError,
         options::PublishTo,

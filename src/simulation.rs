@@ -56,6 +56,8 @@ mod removed_shards;
 mod scale;
 mod seeks;
 mod sharing;
+mod slow_calls;
+mod spoilt_rows;
 mod stats;
 mod stop_at_tip;
 mod store_failures;

@@ -17,6 +17,7 @@ pub(crate) mod dead_letter_queue;
 pub(crate) mod events;
 #[cfg(all(test, shuttle))]
 mod interleavings;
+pub(crate) mod lease_reads;
 pub(crate) mod lifecycle;
 pub(crate) mod page;
 pub(crate) mod retention;

@@ -139,6 +139,8 @@ pub(crate) struct Plan {
     pub(crate) forced: Option<Position>,
     /// `initial_position`: for shards without a checkpoint.
     pub(crate) initial: Option<Position>,
+    /// The time that stands for LATEST, in Unix milliseconds. None while LATEST is the tip.
+    pub(crate) latest: Option<i64>,
 }
 
 /// The facts about a shard that decide where it opens.
@@ -177,7 +179,7 @@ impl Position {
 impl Checkpoint {
     /// Where reading resumes. A shard at its end is not opened. If it ever is, it opens at its oldest record, since a
     /// duplicate does less harm than a lost record.
-    fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         match self {
             Self::Since(..=0) | Self::ShardEnd => Origin::Horizon,
             Self::Since(unix_millis) => Origin::Timestamp(*unix_millis),
@@ -225,12 +227,22 @@ impl Plan {
     /// Replaces LATEST by this time, for shards that a listing shows only later.
     pub(crate) fn begin_at(&mut self, time: &Origin) {
         let Origin::Timestamp(millis) = time else { return };
+        self.latest = Some(*millis);
         let time = Position::Timestamp(*millis);
         if self.forced == Some(Position::Latest) {
             self.forced = Some(time.clone());
         }
         if self.initial.as_ref().is_none_or(|initial| *initial == Position::Latest) {
             self.initial = Some(time);
+        }
+    }
+
+    /// Whether a shard without a checkpoint opens at LATEST, or at the time that stands for it.
+    pub(crate) fn opens_at_latest(&self, shard: &ShardId, role: Role) -> bool {
+        match self.origin(shard, None, role) {
+            Origin::Latest => true,
+            Origin::Timestamp(unix_millis) => self.latest == Some(unix_millis),
+            _ => false,
         }
     }
 
@@ -270,7 +282,7 @@ mod tests {
     }
 
     fn plan(forced: &str, initial: &str) -> Plan {
-        Plan { forced: position(forced, "forced"), initial: position(initial, "initial") }
+        Plan { forced: position(forced, "forced"), initial: position(initial, "initial"), latest: None }
     }
 
     /// The origins that a table names: `T` and `R` are the time and the record of `start_at`, `t` and `r` those of

@@ -21,6 +21,7 @@
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
 //! - [`unconfirmed`]: takes without a response.
+//! - [`unreadable`]: rows that make no sense.
 //! - [`seek`]: moving running shards to another position.
 //! - [`at_tip`]: whether everything was read.
 
@@ -36,8 +37,13 @@ use tracing::Instrument;
 
 pub(crate) use self::seek::Seek;
 use self::{
-    candidates::Unowned, listing::finished, opening::SubscriptionOpening, ownership::Ownership,
-    schedule::ListingSchedule, unconfirmed::Unconfirmed,
+    candidates::Unowned,
+    listing::{Sightings, finished},
+    opening::SubscriptionOpening,
+    ownership::Ownership,
+    schedule::ListingSchedule,
+    unconfirmed::Unconfirmed,
+    unreadable::UnreadableRows,
 };
 use crate::{
     config::position::Plan,
@@ -68,6 +74,7 @@ mod schedule;
 mod seek;
 mod take;
 mod unconfirmed;
+mod unreadable;
 
 /// How many calls on the lease store, or for first iterators, are in flight at once. The service limits both per shard
 /// or table, and this number reaches no limit per account.
@@ -116,11 +123,14 @@ struct Coordinator {
     /// Shards that listings proved removed since the last pass. The rows tell whether the stream must report them.
     removed: Vec<RemovedShard>,
     listings: ListingSchedule,
+    /// What the pages of a listing have shown since the last pass.
+    sightings: Sightings,
     next_pass: Instant,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
     unowned: Unowned,
+    unreadable: UnreadableRows,
     /// Takes without a response since the leases were read last.
     unconfirmed: Vec<Unconfirmed>,
 }
@@ -136,6 +146,7 @@ pub(crate) fn start(
     let now = Instant::now();
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
+        sightings: Sightings::default(),
         plan: context.settings.plan.clone(),
         context,
         shards,
@@ -151,6 +162,7 @@ pub(crate) fn start(
         ownership: Ownership::default(),
         requests: OpenRequests::default(),
         unowned: Unowned::default(),
+        unreadable: UnreadableRows::default(),
         unconfirmed: Vec::new(),
     };
     let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
@@ -168,7 +180,7 @@ impl Coordinator {
             _ = context.lifecycle.closing() => {}
             outcome = finished(&mut listing) => drop(self.apply_listing(outcome)),
         }
-        self.pass(self.listings.completed_at(), true).await;
+        self.pass(self.listings.completed_at(), true, &mut listing).await;
         if matches!(self.phase, Phase::Unlisted) {
             // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
             // over, and LATEST becomes the time of the start, for children too.
@@ -195,7 +207,7 @@ impl Coordinator {
                 listing = Some(self.begin_listing());
             }
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
-                self.pass(begun, false).await;
+                self.pass(begun, false, &mut listing).await;
             }
         }
     }

@@ -22,6 +22,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct ExpiryWatch {
     seen: BTreeMap<ShardId, LastSeen>,
+    /// When the rows were asked for: a slow answer shows them as they were at any time since.
+    asked_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,11 @@ impl LastSeen {
 }
 
 impl ExpiryWatch {
+    /// The rows that are observed next were asked for at this time.
+    pub(crate) fn asked(&mut self, at: Instant) {
+        self.asked_at = Some(at);
+    }
+
     /// Records the state of all rows, and forgets rows that no longer exist.
     pub(crate) fn observe(&mut self, rows: &[Lease], now: Instant) {
         let seen = rows.iter().map(|row| {
@@ -62,6 +69,7 @@ impl ExpiryWatch {
     /// Whether the row has not changed for this long. A lease whose row has not changed for its time to live has
     /// expired.
     pub(crate) fn is_unchanged_for(&self, shard: &ShardId, time: Duration, now: Instant) -> bool {
+        let now = self.asked_at.map_or(now, |asked_at| asked_at.min(now));
         self.seen.get(shard).is_some_and(|last| now >= last.since + time)
     }
 

@@ -26,6 +26,8 @@ pub(crate) enum Progress {
     Begun,
     /// The end of the shard is stored.
     Ended,
+    /// The row makes no sense, so nobody can tell.
+    Unreadable,
 }
 
 impl From<Option<&Checkpoint>> for Progress {
@@ -48,6 +50,8 @@ pub(crate) enum Verdict {
     Waits(BTreeSet<ShardId>),
     /// It was read to its end.
     Done,
+    /// Its row makes no sense. It is not read, and its children wait.
+    Unreadable,
     /// It was closed before the subscription began, no instance ever read it or an ancestor of it, and the plan is to
     /// read new records only: it has nothing to offer (H5). Its children are no children in the sense of R6, even if
     /// some of them have checkpoints by now: those without a checkpoint still open at the tip.
@@ -61,17 +65,24 @@ pub(crate) struct InitialShards {
     /// This is decided once. A shard that closes later was open when the subscription began, so its records since then
     /// must be read.
     shards: BTreeMap<ShardId, bool>,
+    /// A forced position replays the whole stream (R6), so a shard without a row is read even if a descendant has a
+    /// checkpoint: an earlier start at LATEST may have passed it over.
+    replays: bool,
 }
 
 impl InitialShards {
     pub(crate) fn new<'a>(plan: &Plan, listed: impl IntoIterator<Item = &'a ListedShard>) -> Self {
         let shards = listed.into_iter().map(|shard| (shard.id.clone(), shard.closed && plan.skips_unread(&shard.id)));
-        Self { shards: shards.collect() }
+        Self { shards: shards.collect(), replays: plan.replays() }
     }
 
     /// Whether the shard existed when the subscription began.
     pub(crate) fn has(&self, shard: &ShardId) -> bool {
         self.shards.contains_key(shard)
+    }
+
+    fn is_replayed(&self, shard: &ShardId) -> bool {
+        self.replays && self.has(shard)
     }
 
     fn skips_unread(&self, shard: &ShardId) -> bool {
@@ -96,14 +107,20 @@ pub(crate) fn verdicts<'a>(
 ) -> BTreeMap<ShardId, Verdict> {
     let parents = listed.into_iter().map(|shard| (&shard.id, shard.parents.as_slice())).collect();
     let order = parents_first(&parents);
-    let read_below = ancestors_of_checkpoints(&order, &parents, known);
+    let has_checkpoint = |progress| matches!(progress, Progress::Begun | Progress::Ended);
+    let read_below = ancestors_of(&order, &parents, known, has_checkpoint);
+    let unreadable_below = ancestors_of(&order, &parents, known, |progress| progress == Progress::Unreadable);
     let mut verdicts = BTreeMap::new();
     for id in order {
         let above = ParentsRead::of(id, &parents, known, &verdicts);
         let verdict = match known.get(id) {
             Some(Progress::Ended) => Verdict::Done,
-            None if initial.skips_unread(id) && above.unread.is_empty() && !above.read => Verdict::PassedOver,
-            None if read_below.contains(id) => Verdict::Done,
+            Some(Progress::Unreadable) => Verdict::Unreadable,
+            None if initial.skips_unread(id) && above.unread.is_empty() && !above.read => {
+                // If a descendant may have a checkpoint, the others open at their oldest record rather than at the tip.
+                if unreadable_below.contains(id) { Verdict::Done } else { Verdict::PassedOver }
+            }
+            None if read_below.contains(id) && !initial.is_replayed(id) => Verdict::Done,
             _ if above.unread.is_empty() => Verdict::Ready { child: above.read || !initial.has(id) },
             _ => Verdict::Waits(above.unread),
         };
@@ -131,7 +148,7 @@ impl ParentsRead {
         let mut above = Self { unread: BTreeSet::new(), read: false };
         for parent in parents[id] {
             match verdicts.get(parent) {
-                Some(Verdict::Ready { .. } | Verdict::Waits(_)) => {
+                Some(Verdict::Ready { .. } | Verdict::Waits(_) | Verdict::Unreadable) => {
                     above.unread.insert(parent.clone());
                 }
                 Some(Verdict::Done) => above.read = true,
@@ -169,15 +186,17 @@ fn parents_first<'a>(parents: &Parents<'a>) -> Vec<&'a ShardId> {
     order
 }
 
-/// The shards that have a descendant with a checkpoint. If they have no row, they count as read (H6).
-fn ancestors_of_checkpoints<'a>(
+/// The shards that have a descendant with such a row. If a descendant has a checkpoint, a shard without a row counts as
+/// read (H6).
+fn ancestors_of<'a>(
     parents_first: &[&'a ShardId],
     parents: &Parents<'a>,
     known: &BTreeMap<ShardId, Progress>,
+    has: impl Fn(Progress) -> bool,
 ) -> BTreeSet<&'a ShardId> {
     let mut above = BTreeSet::new();
     for id in parents_first.iter().rev() {
-        if above.contains(id) || matches!(known.get(*id), Some(Progress::Begun | Progress::Ended)) {
+        if above.contains(id) || known.get(*id).copied().is_some_and(&has) {
             above.extend(parents[id]);
         }
     }
@@ -214,6 +233,7 @@ mod tests {
                 "open" => Progress::Open,
                 "begun" => Progress::Begun,
                 "ended" => Progress::Ended,
+                "spoilt" => Progress::Unreadable,
                 _ => panic!("{word}"),
             };
             (shard.into(), progress)
@@ -226,9 +246,10 @@ mod tests {
             "latest" => KinesisPosition::latest(),
             "horizon" => KinesisPosition::horizon(),
             "record of m" => KinesisPosition::sequence("m", "1"),
+            "replay" => return Plan { forced: Some(KinesisPosition::horizon().0), ..Plan::default() },
             _ => panic!("{name}"),
         };
-        Plan { forced: None, initial: Some(position.0) }
+        Plan { initial: Some(position.0), ..Plan::default() }
     }
 
     fn text(verdicts: &BTreeMap<ShardId, Verdict>) -> String {
@@ -240,6 +261,7 @@ mod tests {
                 format!("{id}:after({})", parents.join(","))
             }
             Verdict::Done => format!("{id}:done"),
+            Verdict::Unreadable => format!("{id}:unreadable"),
             Verdict::PassedOver => format!("{id}:passed"),
         };
         verdicts.iter().map(word).collect::<Vec<_>>().join(" ")
@@ -252,6 +274,30 @@ mod tests {
             let initial = InitialShards::new(&plan(from), &listing(first));
             assert_eq!(text(&verdicts(&listing(now), &rows(known), &initial)), *expected, "{name}");
         }
+    }
+
+    // E6, H5
+    #[test]
+    fn a_shard_whose_row_makes_no_sense_holds_back_its_children_alone() {
+        check(&[
+            ("no other shard", "horizon", "a b", "a=spoilt b=begun", "a:unreadable b:ready"),
+            ("its children", "horizon", "p! c<p d", "p=spoilt", "c:after(p) d:ready p:unreadable"),
+            ("under LATEST, too", "latest", "p! c<p d", "p=spoilt", "c:after(p) d:ready p:unreadable"),
+            (
+                "not its parents and siblings, which are read from the start rather than skipped",
+                "latest",
+                "p! c<p d<p",
+                "c=spoilt",
+                "c:unreadable d:child p:done",
+            ),
+            (
+                "a parent that is to be read is read",
+                "horizon",
+                "p! c<p d<p",
+                "c=spoilt",
+                "c:unreadable d:after(p) p:ready",
+            ),
+        ]);
     }
 
     // H1
@@ -461,6 +507,17 @@ mod tests {
 
     fn known(states: Vec<Option<Progress>>) -> Rows {
         states.into_iter().enumerate().filter_map(|(n, state)| Some((shard(n, vec![]).id, state?))).collect()
+    }
+
+    // R6, H6
+    #[test]
+    fn a_replay_reads_listed_shards_without_a_row_above_a_checkpoint() {
+        check(&[
+            ("no replay", "horizon", "p! c<p", "c=begun", "c:child p:done"),
+            ("a replay", "replay", "p! c<p", "c=begun", "c:after(p) p:ready"),
+            ("the parent was read", "replay", "p! c<p", "p=ended c=begun", "c:child p:done"),
+            ("the parent is listed later", "replay", "c<p / p! c<p", "c=begun", "c:child p:done"),
+        ]);
     }
 
     fn has_checkpoint_below(id: &ShardId, listed: &[ListedShard], known: &Rows) -> bool {

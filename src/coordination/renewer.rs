@@ -25,7 +25,11 @@ use tracing::Instrument;
 
 use crate::{
     coordination::due_queue::DueQueue,
-    error::{KinesisError, chain::Chain, service::StoreError},
+    error::{
+        KinesisError,
+        chain::Chain,
+        service::{StoreError, StoreErrorKind},
+    },
     lease::{Lease, Write},
     state::{
         context::SubscriptionContext,
@@ -165,7 +169,8 @@ impl LeaseRenewer {
             Ok(Write::Applied(())) => self.applied(&shard, &op, sent_at),
             Ok(Write::Refused(row)) => self.refused(&shard, &op, row),
             Err(error) => {
-                if shard.failed(&op, &error, Instant::now()) {
+                // The coordinator reports an unreadable row, and does so less often.
+                if shard.failed(&op, &error, Instant::now()) && error.kind() != StoreErrorKind::UnreadableRow {
                     tracing::warn!(
                         shard = %shard.id, epoch = op.held.epoch, error = %Chain(&error),
                         "the lease store failed while {}", op.store_op.doing()

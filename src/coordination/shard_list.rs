@@ -32,7 +32,8 @@ pub(crate) struct ShardList {
 #[derive(Debug)]
 struct KnownShard {
     shard: ListedShard,
-    /// When a listing that shows it began, or when the last page of its parent named it. None for an inferred shard.
+    /// When the page of a listing that shows it came, or when the last page of its parent named it. None for an inferred
+    /// shard.
     seen_at: Option<Instant>,
     /// When the first of the consecutive listings that lack it was done.
     missing_since: Option<Instant>,
@@ -103,18 +104,26 @@ impl ShardList {
         self.shards.is_empty()
     }
 
+    /// A page of a listing under way showed the shard at this time.
+    pub(crate) fn saw(&mut self, shard: &ShardId, at: Instant) {
+        if let Some(known) = self.shards.get_mut(shard) {
+            known.seen_at = known.seen_at.map(|seen_at| seen_at.max(at));
+        }
+    }
+
     /// Applies a complete listing that was made between these two times, and returns the shards that it proves removed.
+    /// Each shard comes with the time when its page came.
     /// `denied` tells whether the service denied that this shard exists.
     pub(crate) fn list(
         &mut self,
-        listing: Vec<ListedShard>,
+        listing: Vec<(ListedShard, Instant)>,
         (begun, done): (Instant, Instant),
         denied: impl Fn(&ShardId) -> bool,
     ) -> Vec<RemovedShard> {
         let mut missing = std::mem::take(&mut self.shards);
         let mut parents = Vec::new();
-        for shard in listing {
-            let mut known = KnownShard::new(shard, begun);
+        for (shard, at) in listing {
+            let mut known = KnownShard::new(shard, at);
             if let Some(before) = missing.remove(&known.shard.id).filter(|before| !before.is_inferred()) {
                 self.changes += u64::from(before.shard.closed != known.shard.closed);
                 // Its parent may have named it while the listing was under way.
@@ -170,6 +179,13 @@ impl ShardList {
             self.shards.entry(row.key.shard.clone()).or_insert_with(inferred);
         }
     }
+
+    /// Adds the shards of rows that exist and make no sense, if the first listing, made at that time, lacks them.
+    pub(crate) fn add_unreadable<'a>(&mut self, shards: impl Iterator<Item = &'a ShardId>, listed_at: Instant) {
+        for id in shards {
+            self.shards.entry(id.clone()).or_insert_with(|| KnownShard::inferred(id, &[], listed_at));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -188,8 +204,12 @@ mod tests {
         Duration::from_secs(n)
     }
 
+    fn at(time: Instant, shards: Vec<ListedShard>) -> Vec<(ListedShard, Instant)> {
+        shards.into_iter().map(|shard| (shard, time)).collect()
+    }
+
     fn list(shard_list: &mut ShardList, shards: &[&str], now: Instant) -> Vec<ShardId> {
-        let removed = shard_list.list(shards.iter().map(|id| shard(id)).collect(), (now, now), |_| false);
+        let removed = shard_list.list(at(now, shards.iter().map(|id| shard(id)).collect()), (now, now), |_| false);
         removed.into_iter().map(|removed| removed.shard).collect()
     }
 
@@ -232,9 +252,9 @@ mod tests {
     fn a_shard_that_the_service_denies_is_removed_with_the_first_listing_that_lacks_it() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         list(&mut shard_list, &["a", "b"], start);
-        let removed = shard_list.list(vec![shard("b")], (start, start), |id| id.as_str() == "a");
+        let removed = shard_list.list(at(start, vec![shard("b")]), (start, start), |id| id.as_str() == "a");
         assert!(matches!(&removed[..], [RemovedShard { shard, was_inferred: false }] if shard.as_str() == "a"));
-        assert!(shard_list.list(vec![shard("b")], (start, start), |_| true).is_empty());
+        assert!(shard_list.list(at(start, vec![shard("b")]), (start, start), |_| true).is_empty());
     }
 
     // H6
@@ -242,21 +262,25 @@ mod tests {
     fn children_wait_for_a_parent_that_a_listing_lacks_unless_it_is_the_first_listing() {
         let (mut shard_list, start) = (ShardList::default(), Instant::now());
         let child = |id: &str, parent: &str| ListedShard { parents: vec![parent.into()], ..shard(id) };
-        shard_list.list(vec![child("b", "a")], (start, start), |_| false);
+        shard_list.list(at(start, vec![child("b", "a")]), (start, start), |_| false);
         assert_eq!(ids(shard_list.shards()), ["b"]);
         let later = start + seconds(1);
-        shard_list.list(vec![child("b", "a"), child("d", "c")], (later, later), |_| false);
+        shard_list.list(at(later, vec![child("b", "a"), child("d", "c")]), (later, later), |_| false);
         assert_eq!((ids(shard_list.shards()), ids(shard_list.takeable())), (vec!["b", "c", "d"], vec!["b", "d"]));
         // A listing shows the parent now, but not the parent's own parent.
-        shard_list.list(vec![child("d", "c"), child("c", "b2")], (later, later), |_| false);
+        shard_list.list(at(later, vec![child("d", "c"), child("c", "b2")]), (later, later), |_| false);
         assert_eq!(
             (ids(shard_list.shards()), ids(shard_list.takeable())),
             (vec!["b", "b2", "c", "d"], vec!["b", "c", "d"])
         );
         let shard_list = &mut ShardList::default();
-        shard_list.list(Vec::new(), (start, start), |_| false);
-        shard_list.list(vec![child("d", "c")], (later, later), |_| false);
-        let removed = shard_list.list(vec![child("d", "c")], (start + seconds(11), start + seconds(11)), |_| false);
+        shard_list.list(at(start, Vec::new()), (start, start), |_| false);
+        shard_list.list(at(later, vec![child("d", "c")]), (later, later), |_| false);
+        let removed = shard_list.list(
+            at(start + seconds(11), vec![child("d", "c")]),
+            (start + seconds(11), start + seconds(11)),
+            |_| false,
+        );
         assert!(matches!(&removed[..], [RemovedShard { shard, was_inferred: true }] if shard.as_str() == "c"));
     }
 
@@ -268,5 +292,25 @@ mod tests {
         shard_list.add_children(&[shard("a1"), shard("a2")], start);
         list(&mut shard_list, &["a"], start + seconds(1));
         assert_eq!(ids(shard_list.shards()), ["a", "a1", "a2"]);
+    }
+
+    // H6
+    #[test]
+    fn a_sighting_is_as_young_as_its_page() {
+        let (mut shard_list, start) = (ShardList::default(), Instant::now());
+        let listing = vec![(shard("a"), start + seconds(1)), (shard("b"), start + seconds(30))];
+        shard_list.list(listing, (start, start + seconds(30)), |_| false);
+        let seen = |shard_list: &ShardList, time| {
+            ["a", "b"].map(|id| shard_list.was_seen_lately(&id.into(), start + seconds(time)))
+        };
+        assert_eq!((seen(&shard_list, 30), seen(&shard_list, 40)), ([false, true], [false, false]));
+        // The first page of the next listing came.
+        shard_list.saw(&"a".into(), start + seconds(41));
+        shard_list.saw(&"x".into(), start + seconds(41));
+        assert_eq!((seen(&shard_list, 50), seen(&shard_list, 51)), ([true, false], [false, false]));
+        // A shard that only its row or its child shows has not been seen.
+        shard_list.add_unreadable([ShardId::from("c")].iter(), start);
+        shard_list.saw(&"c".into(), start + seconds(60));
+        assert!(!shard_list.was_seen_lately(&"c".into(), start + seconds(60)));
     }
 }

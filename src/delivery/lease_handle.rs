@@ -46,7 +46,8 @@ impl LeaseToken {
     }
 
     /// The epoch of the lease. Every take of the lease by any instance increases it by one, so of two holders of a
-    /// shard the later one has the higher epoch.
+    /// shard the later one has the higher epoch. It begins again at 1 if the lease row is lost: see
+    /// [`Delivery::epoch`](crate::Delivery::epoch).
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch

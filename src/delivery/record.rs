@@ -140,6 +140,10 @@ impl<T> Delivery<T> {
     /// The epoch of the lease under which the record was delivered. Every change of owner increases it. A sink that
     /// keeps the highest epoch of each shard can therefore fence an instance that has lost the shard: it rejects writes
     /// with a lower epoch.
+    ///
+    /// Epochs count the takes of one lease row. They begin again at 1 if the row is lost: with
+    /// [`MemoryLeaseStore`](crate::MemoryLeaseStore) at every start of the process, otherwise only if a person deletes
+    /// rows. Fence with a store that lasts, and delete the epochs of your sink together with the rows.
     pub fn epoch(&self) -> u64 {
         self.acker.delivered.epoch
     }

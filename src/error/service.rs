@@ -130,20 +130,47 @@ fn causes(error: &(dyn Error + 'static)) -> impl Iterator<Item = String> {
     iter::successors(error.source(), |cause| (*cause).source()).map(ToString::to_string)
 }
 
+/// Why a call on a lease store failed, grouped by how the library reacts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The call may succeed later, so the library repeats it. The default.
+    #[default]
+    Temporary,
+    /// The row makes no sense, for example because a person edited it. It holds back its own shard alone, and the
+    /// library repeats its writes ever more rarely.
+    UnreadableRow,
+    /// The store cannot work as it is set up: the table is missing or has another key, or the permission is missing.
+    Unusable,
+}
+
 /// A failed call on a lease store. Made by implementations of
 /// [`LeaseStore`](crate::LeaseStore), with the database's own error inside.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {
     message: Arc<str>,
+    kind: StoreErrorKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
     says_all: bool,
 }
 
 impl StoreError {
-    /// A failure in words, as in `"the table refused the write"`.
+    /// A failure in words, as in `"the table refused the write"`. Its kind is [`StoreErrorKind::Temporary`].
     pub fn new(message: impl Into<Arc<str>>) -> Self {
-        Self { message: message.into(), source: None, says_all: false }
+        Self { message: message.into(), kind: StoreErrorKind::default(), source: None, says_all: false }
+    }
+
+    /// Sets the [`kind`](Self::kind).
+    #[must_use]
+    pub fn with_kind(self, kind: StoreErrorKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Why it failed.
+    #[must_use]
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
     }
 
     /// Keeps the database's error as [`source`](Error::source).

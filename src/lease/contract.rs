@@ -40,6 +40,7 @@ pub async fn run(store: Arc<dyn LeaseStore>) {
     takes::the_first_take_makes_the_row(&*store).await;
     takes::a_take_keeps_the_checkpoint_and_replaces_the_rest(&*store).await;
     takes::a_take_forgets_the_checkpoint_if_it_says_so(&*store).await;
+    takes::a_take_stores_the_time_of_latest_in_a_row_without_a_checkpoint(&*store).await;
     takes::a_take_that_saw_another_state_is_refused_and_shows_the_row(&*store).await;
     takes::epochs_grow_by_one_and_with_takes_alone(&*store).await;
     takes::of_a_hundred_concurrent_takes_one_is_applied(&store).await;
@@ -74,7 +75,7 @@ mod tests {
     use crate::{
         MemoryLeaseStore,
         config::position::Checkpoint,
-        lease::{Held, Lease, LeaseKey, Seen, StoreFuture, Take, Write},
+        lease::{Held, Lease, LeaseKey, Leases, Seen, StoreFuture, Take, Write},
     };
 
     /// A faulty store: a release overwrites the checkpoint.
@@ -82,7 +83,7 @@ mod tests {
     struct Forgetful(MemoryLeaseStore);
 
     impl LeaseStore for Forgetful {
-        fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
             self.0.leases(consumer, stream)
         }
 

@@ -37,7 +37,7 @@ use crate::{
     aws::config::{self, Access},
     config::position::Checkpoint,
     error::KinesisError,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
 };
 
 /// Leases in a DynamoDB table. They outlive the process, and the instances of a consumer share them.
@@ -236,7 +236,7 @@ impl DynamoDbLeaseStore {
 }
 
 impl LeaseStore for DynamoDbLeaseStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         Box::pin(self.scan(consumer, stream))
     }
 

@@ -9,7 +9,7 @@ use self::{file::LeaseFile, rows::SyncNeed, worker::Worker};
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
 };
 
 mod call;
@@ -133,7 +133,7 @@ impl fmt::Debug for EmbeddedLeaseStore {
 }
 
 impl LeaseStore for EmbeddedLeaseStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         let (consumer, stream) = (consumer.to_owned(), stream.to_owned());
         Box::pin(self.worker.run(move |rows| rows.leases(&consumer, &stream)))
     }

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     config::position::Checkpoint,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
     util::mutex::lock,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 ///
 /// # futures::executor::block_on(async {
 /// let store = MemoryLeaseStore::new();
-/// assert_eq!(store.leases("default", "orders").await?, []);
+/// assert!(store.leases("default", "orders").await?.rows.is_empty());
 /// # Ok::<_, kinesis_stream::StoreError>(())
 /// # }).unwrap();
 /// ```
@@ -59,7 +59,7 @@ impl MemoryLeaseStore {
 }
 
 impl LeaseStore for MemoryLeaseStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         self.step(move |rows| {
             let belongs = |key: &LeaseKey| *key.consumer == *consumer && *key.stream == *stream;
             rows.values().filter(|row| belongs(&row.key)).cloned().collect()
@@ -77,7 +77,7 @@ impl LeaseStore for MemoryLeaseStore {
                 owner: Some(Arc::clone(&take.owner)),
                 epoch: row.map_or(1, |row| row.epoch + 1),
                 counter: row.map_or(1, |row| row.counter + 1),
-                checkpoint: row.filter(|_| !take.forget_checkpoint).and_then(|row| row.checkpoint.clone()),
+                checkpoint: take.checkpoint_after(row.and_then(|row| row.checkpoint.clone())),
                 parents: take.parents.clone(),
                 stream_created: take.stream_created,
                 wanted_by: None,
@@ -142,32 +142,18 @@ mod tests {
     async fn clones_share_one_table() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
-        let take = Take {
-            key,
-            owner: "a".into(),
-            seen: None,
-            parents: Vec::new(),
-            stream_created: None,
-            forget_checkpoint: false,
-        };
+        let take = Take::new(key, "a");
         store.clone().take(&take).await.unwrap();
-        assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
-        assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
+        assert_eq!(store.leases("default", "orders").await.unwrap().rows.len(), 1);
+        assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().rows.is_empty());
     }
 
     #[tokio::test]
     async fn a_call_that_is_never_polled_writes_nothing() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
-        let take = Take {
-            key,
-            owner: "a".into(),
-            seen: None,
-            parents: Vec::new(),
-            stream_created: None,
-            forget_checkpoint: false,
-        };
+        let take = Take::new(key, "a");
         drop(store.take(&take));
-        assert!(store.leases("default", "orders").await.unwrap().is_empty());
+        assert!(store.leases("default", "orders").await.unwrap().rows.is_empty());
     }
 }

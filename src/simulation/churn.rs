@@ -42,8 +42,17 @@ pub(crate) struct Churn {
 impl Churn {
     pub(crate) fn new(kinesis: &Arc<Kinesis>, oracle: &Arc<Mutex<Oracle>>, clock: Clock, rng: &mut Rng) -> Self {
         kinesis.list_by(1 + rng.index(8));
-        kinesis.iterators_live(*rng.pick(&[millis(900), seconds(4), seconds(300)]));
-        kinesis.keeps(Duration::from_hours(24), *rng.pick(&[OnTrimmed::Reject, OnTrimmed::Land]));
+        // A trimmed position that the service accepts is noticed after a minute of empty pages, so iterators live longer.
+        let (lifetime, trimmed) = *rng.pick(&[
+            (millis(900), OnTrimmed::Reject),
+            (seconds(4), OnTrimmed::Land),
+            (seconds(300), OnTrimmed::Reject),
+            (seconds(300), OnTrimmed::Land),
+            (seconds(300), OnTrimmed::Stick),
+            (seconds(70), OnTrimmed::Stick),
+        ]);
+        kinesis.iterators_live(lifetime);
+        kinesis.keeps(Duration::from_hours(24), trimmed);
         if rng.one_in(2) {
             kinesis.name_children();
         }
@@ -61,9 +70,14 @@ impl Churn {
     /// Puts a few records with random keys.
     pub(crate) fn put(&self, rng: &mut Rng) {
         for _ in 0..rng.index(30) {
-            let shard = lock(&self.oracle).put(rng);
-            self.kinesis.put(&shard, 1);
+            self.put_one(rng);
         }
+    }
+
+    /// Puts a record with a random key.
+    pub(crate) fn put_one(&self, rng: &mut Rng) {
+        let shard = lock(&self.oracle).put(rng);
+        self.kinesis.put(&shard, 1);
     }
 
     pub(crate) fn reshard(&mut self, rng: &mut Rng) {

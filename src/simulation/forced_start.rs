@@ -1,6 +1,8 @@
 //! Starting at a position regardless of the checkpoints (R5, R6).
 
-use futures::StreamExt;
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, future::join};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::kinesis::EPOCH;
@@ -10,6 +12,12 @@ use crate::{
     simulation::harness::{Harness, horizon, latest, millis, name, names, next, range, seconds, take, within},
     subscription::descriptor::KinesisStream,
 };
+
+/// The names of these records, each once and in order.
+fn distinct(records: &[Delivery]) -> Vec<String> {
+    let names: BTreeSet<String> = names(records).into_iter().map(str::to_owned).collect();
+    names.into_iter().collect()
+}
 
 fn from_the_start() -> KinesisStream {
     latest().start_at(KinesisPosition::horizon())
@@ -156,4 +164,43 @@ async fn a_forced_start_acts_once_even_if_the_lease_is_lost_and_retaken() {
         errors += 1;
     }
     assert_eq!((errors, harness.owner("b").await.as_str()), (1, "me"));
+}
+
+// R6
+#[tokio::test(start_paused = true)]
+async fn a_replay_continues_on_the_instance_that_a_shard_moves_to() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 10);
+    harness.kinesis.put("b", 10);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
+    take(&mut subscription, 20).await.into_iter().for_each(Delivery::ack);
+    subscription.close().await;
+
+    let mut first = harness.instance("me").subscribe(from_the_start()).await;
+    let held = take(&mut first, 20).await;
+    let mut second = harness.instance("other").subscribe(from_the_start()).await;
+    sleep(seconds(5)).await;
+    // The hand-over waits until the records in flight are settled or given back.
+    drop(held);
+    let (mut here, there) = join(within(&mut first, seconds(60)), within(&mut second, seconds(60))).await;
+    here.extend(there);
+    assert_eq!(distinct(&here), [range("a", 0..10), range("b", 0..10)].concat());
+    assert_eq!(harness.shares().await, [("me".to_owned(), 1), ("other".to_owned(), 1)].into());
+}
+
+// R6, A6
+#[tokio::test(start_paused = true)]
+async fn a_seek_continues_on_the_instance_that_a_shard_moves_to() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 10);
+    harness.kinesis.put("b", 10);
+    let mut first = harness.instance("me").subscribe(horizon()).await;
+    take(&mut first, 20).await.into_iter().for_each(Delivery::ack);
+    sleep(seconds(2)).await;
+    first.seeker().seek(KinesisPosition::horizon()).await.unwrap();
+    let mut second = harness.instance("other").subscribe(latest()).await;
+    sleep(seconds(5)).await;
+    let (mut here, there) = join(within(&mut first, seconds(60)), within(&mut second, seconds(60))).await;
+    here.extend(there);
+    assert_eq!(distinct(&here), [range("a", 0..10), range("b", 0..10)].concat());
 }

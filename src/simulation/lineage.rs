@@ -289,7 +289,7 @@ async fn a_late_shard_end_does_not_pass_undelivered_records() {
     let lease = harness.row("a").await.unwrap();
     let held = Held { key: lease.key.clone(), owner: "me".into(), epoch: lease.epoch };
     let now = Instant::now();
-    let opening = shard.begin(&lease, held, now);
+    let opening = shard.begin(&lease, held, lease.checkpoint.is_some(), now);
     shard.fetched(opening.generation, 3).unwrap();
     shard.leave(now);
     shard.at_end(opening.generation, Vec::new());

@@ -12,6 +12,25 @@ use crate::{
     simulation::harness::{millis, seconds},
 };
 
+/// Makes all calls on Kinesis, or all on the lease table, fail for a while: an instance that reaches the one and not the
+/// other, or a table that is away for longer than a lease lives.
+pub(crate) fn inject_outage(
+    rng: &mut Rng,
+    service: &Script<ServiceOp, FailureKind>,
+    table: &Script<TableOp, StoreError>,
+) {
+    if rng.one_in(2) {
+        let late = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
+        let faults = [Fault::Fail(FailureKind::Denied), Fault::Fail(FailureKind::Throttled), late];
+        let lasts = seconds(rng.below(180));
+        service.plan_first(Rule::everything().lasts(lasts), rng.pick(&faults).clone());
+    } else {
+        let faults = [Fault::Fail(StoreError::new("scripted")), Fault::Hang];
+        let lasts = seconds(rng.below(40));
+        table.plan_first(Rule::everything().lasts(lasts), rng.pick(&faults).clone());
+    }
+}
+
 /// Makes the next calls of one kind fail, hang, run late, or lose their responses.
 pub(crate) fn inject_faults(
     rng: &mut Rng,

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
     simulation::oracle::RecordedTable,
     types::id::ShardId,
     util::mutex::lock,
@@ -177,7 +177,7 @@ impl NetworkedTable {
             Some(Fault::Fail(error)) => (there, Outcome::Failed(error)),
             Some(Fault::FailAfter(time, error)) => (late(time), Outcome::Failed(error)),
             Some(Fault::LoseAnswer(error)) => (there, Outcome::Lost(error)),
-            Some(Fault::Delay(time)) => (late(time), Outcome::Answered),
+            Some(Fault::Delay(time) | Fault::DelayAnswer(time)) => (late(time), Outcome::Answered),
             Some(Fault::Hang | Fault::Panic) => return pending().boxed(),
         };
         let (response_tx, response_rx) = oneshot::channel();
@@ -221,7 +221,7 @@ fn at_once<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
 }
 
 impl LeaseStore for NetworkedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         let (consumer, stream) = (consumer.to_owned(), stream.to_owned());
         self.call(TableOp::Leases, None, move |rows| at_once(rows.leases(&consumer, &stream)))
     }

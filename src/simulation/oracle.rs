@@ -18,10 +18,7 @@ use kinesis_stream_support::Rng;
 
 use super::clock::Clock;
 
-use crate::{
-    config::position::Checkpoint,
-    types::{commit::Commit, id::ShardId},
-};
+use crate::types::{commit::Commit, id::ShardId};
 
 mod counts;
 mod lease_writes;
@@ -73,8 +70,7 @@ struct ShardModel {
     /// How many records from the front are settled.
     run: usize,
     delivered: usize,
-    /// The checkpoint in the row, how many records it covers, and whether it is the end.
-    place: Option<Checkpoint>,
+    /// How many records the checkpoint in the row covers, and whether it is the end.
     covered: usize,
     ended: bool,
     swept: bool,
@@ -158,11 +154,6 @@ impl Oracle {
 
     pub(crate) fn open_shards(&self) -> Vec<String> {
         self.models.iter().filter(|(_, model)| !model.closed).map(|(shard, _)| shard.clone()).collect()
-    }
-
-    /// Whether every row holds a checkpoint.
-    pub(crate) fn is_placed(&self) -> bool {
-        self.models.values().all(|model| model.place.is_some())
     }
 
     /// A name for a new shard.

@@ -17,6 +17,8 @@ pub(crate) enum Fault<E> {
     LoseAnswer(E),
     /// The call takes effect after this time.
     Delay(Duration),
+    /// The call takes effect at once, and its response takes this time.
+    DelayAnswer(Duration),
     /// The call has no effect and gets no response.
     Hang,
     /// The callee panics.
@@ -30,16 +32,24 @@ pub(crate) struct Rule<Op> {
     shard: Option<ShardId>,
     skip: usize,
     times: usize,
+    /// How long it applies, and since when.
+    lasts: Duration,
+    began: Option<Instant>,
 }
 
 impl<Op> Rule<Op> {
     pub(crate) fn on(op: Op) -> Self {
-        Self { op: Some(op), shard: None, skip: 0, times: 1 }
+        Self { op: Some(op), shard: None, skip: 0, times: 1, lasts: Duration::MAX, began: None }
     }
 
     /// Every call of every kind.
     pub(crate) fn everything() -> Self {
-        Self { op: None, shard: None, skip: 0, times: usize::MAX }
+        Self { op: None, shard: None, skip: 0, times: usize::MAX, lasts: Duration::MAX, began: None }
+    }
+
+    /// It applies for this long after its first call.
+    pub(crate) fn lasts(self, lasts: Duration) -> Self {
+        Self { lasts, ..self }
     }
 
     pub(crate) fn of(self, shard: &str) -> Self {
@@ -149,6 +159,11 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
                 sleep(pause).await;
                 act.await
             }
+            Some(Fault::DelayAnswer(pause)) => {
+                let answer = act.await;
+                sleep(pause).await;
+                answer
+            }
             Some(Fault::Hang) => pending().await,
             Some(Fault::Panic) => panic!("scripted panic"),
         }
@@ -164,7 +179,7 @@ impl<Op: Copy + PartialEq, E: Clone> Script<Op, E> {
         for (rule, then) in state.rules.iter_mut().filter(|(rule, _)| applies(rule)) {
             if rule.skip > 0 {
                 rule.skip -= 1;
-            } else {
+            } else if rule.began.get_or_insert_with(Instant::now).elapsed() <= rule.lasts {
                 rule.times -= 1;
                 fault = Some(then.clone());
                 break;

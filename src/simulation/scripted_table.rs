@@ -8,7 +8,7 @@ use super::script::{Fault, Rule, Script};
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
     types::id::ShardId,
 };
 
@@ -65,7 +65,7 @@ impl ScriptedTable {
 }
 
 impl LeaseStore for ScriptedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         self.call((TableOp::Leases, None, String::new()), self.rows.leases(consumer, stream))
     }
 

@@ -25,8 +25,8 @@ use super::{
 use crate::{
     simulation::{
         churn::Churn,
-        harness::{Harness, Instance, horizon, millis, seconds},
-        nemesis::inject_faults,
+        harness::{Harness, Instance, horizon, latest, millis, seconds},
+        nemesis::{inject_faults, inject_outage},
         oracle::{Counts, Oracle, RecordedTable},
     },
     subscription::close::Closer,
@@ -57,6 +57,9 @@ struct Storm {
     nodes: Vec<Node>,
     started: usize,
     start: Instant,
+    /// Every instance starts at LATEST, also after all others died. The records come after the first start, so none may
+    /// be lost.
+    from_the_tip: bool,
 }
 
 impl Storm {
@@ -65,9 +68,13 @@ impl Storm {
         let oracle = Arc::new(Mutex::new(Oracle::new(clock.clone(), &SHARDS, KEYS)));
         let harness = Harness::on(&SHARDS, RecordedTable::new(&oracle));
         let churn = Churn::new(&harness.kinesis, &oracle, clock, &mut rng);
-        let mut storm = Self { harness, churn, oracle, rng, nodes: Vec::new(), started: 0, start: Instant::now() };
+        let (nodes, start, from_the_tip) = (Vec::new(), Instant::now(), rng.one_in(3));
+        let mut storm = Self { harness, churn, oracle, rng, nodes, started: 0, start, from_the_tip };
         for _ in 0..=storm.rng.index(3) {
             storm.join().await;
+        }
+        if storm.from_the_tip {
+            storm.restart_while_idle().await;
         }
         storm
     }
@@ -76,7 +83,8 @@ impl Storm {
         self.started += 1;
         self.churn.show_unread();
         let instance = self.harness.instance(&format!("i{}", self.started));
-        let stream = horizon()
+        let stream = if self.from_the_tip { latest() } else { horizon() };
+        let stream = stream
             .read_limit(1 + u32::try_from(self.rng.below(20)).unwrap())
             .max_in_flight(*self.rng.pick(&[2, 12, 100]))
             .checkpoint_interval(*self.rng.pick(&[millis(100), seconds(1), seconds(20)]));
@@ -109,8 +117,20 @@ impl Storm {
         self.join().await;
     }
 
+    /// Replaces instances while most shards have no record yet.
+    async fn restart_while_idle(&mut self) {
+        for _ in 0..self.rng.index(8) {
+            match self.rng.below(2) {
+                0 => self.churn.put_one(&mut self.rng),
+                _ => self.replace().await,
+            }
+            sleep(millis(self.rng.below(20_000))).await;
+            self.check();
+        }
+    }
+
     async fn step(&mut self) {
-        match self.rng.below(22) {
+        match self.rng.below(23) {
             0..8 => self.churn.put(&mut self.rng),
             8..10 => self.churn.reshard(&mut self.rng),
             10..15 => {
@@ -120,6 +140,10 @@ impl Storm {
             15 => self.replace().await,
             16 => self.churn.hide_any(&mut self.rng),
             17..19 => self.churn.trim(&mut self.rng),
+            19 => {
+                let Instance { service, table, .. } = &self.nodes[self.rng.index(self.nodes.len())].instance;
+                inject_outage(&mut self.rng, &service.script, &table.script);
+            }
             _ => {}
         }
         sleep(millis(self.rng.below(3_000))).await;

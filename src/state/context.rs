@@ -9,17 +9,17 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     budget::Budget,
     config::settings::Settings,
     error::{KinesisError, chain::Chain, service::StoreError},
     kinesis::Service,
-    lease::{LeaseKey, LeaseStore, StoreFuture},
+    lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
     state::{
-        dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle, retention::Retention,
-        wakeups::Wakeups,
+        dead_letter_queue::DeadLetterQueue, events::Events, lease_reads::LeaseReadLimit, lifecycle::Lifecycle,
+        retention::Retention, wakeups::Wakeups,
     },
     types::id::ShardId,
 };
@@ -46,6 +46,7 @@ pub(crate) struct SubscriptionContext {
     pub(crate) retention: Retention,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
+    lease_read_limit: LeaseReadLimit,
     warned: Warned,
 }
 
@@ -84,6 +85,7 @@ impl SubscriptionContext {
             owner,
             budget: Budget::new(settings.max_buffered_bytes),
             read_limit: AtomicU32::new(settings.read_limit),
+            lease_read_limit: LeaseReadLimit::new(settings.renew_interval),
             settings,
             service,
             store,
@@ -107,6 +109,22 @@ impl SubscriptionContext {
         let limit = self.settings.renew_interval;
         let late = |_| Err(StoreError::new(format!("no answer within {limit:?}")));
         timeout(limit, call).await.unwrap_or_else(late)
+    }
+
+    /// All lease rows of this consumer and stream. A read that takes longer than the ones before is abandoned, and the
+    /// next one may take twice as long.
+    pub(crate) async fn leases(&self) -> Result<Leases, StoreError> {
+        let (begun, limit) = (Instant::now(), self.lease_read_limit.current());
+        if let Ok(answer) = timeout(limit, self.store.leases(&self.consumer, &self.stream)).await {
+            if answer.is_ok() {
+                self.lease_read_limit.answered(begun.elapsed());
+            }
+            return answer;
+        }
+        let next = self.lease_read_limit.abandoned(limit);
+        Err(StoreError::new(format!(
+            "the rows were not read within {limit:?}: the table is slow, large or throttled; the next read may take {next:?}"
+        )))
     }
 
     /// Yields a failure of the lease store that concerns no single shard.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use kinesis_stream::{
-    Checkpoint, Held, Lease, LeaseKey, LeaseStore, Seen, ShardId, StoreError, StoreFuture, Take, Write,
+    Checkpoint, Held, Lease, LeaseKey, LeaseStore, Leases, Seen, ShardId, StoreError, StoreFuture, Take, Write,
 };
 
 /// A store as a user would write one over a database: a table of text columns.
@@ -97,11 +97,13 @@ fn holds(held: &Held) -> impl Fn(&Columns) -> bool {
 }
 
 impl LeaseStore for Table {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         Box::pin(async move {
             let rows = self.rows.lock().await;
             let of = rows.iter().filter(|(key, _)| *key.consumer == *consumer && *key.stream == *stream);
-            of.map(|(key, row)| row.lease(key)).collect()
+            let mut leases = Leases::default();
+            of.for_each(|(key, row)| leases.push(key.clone(), row.lease(key)));
+            Ok(leases)
         })
     }
 
@@ -113,14 +115,13 @@ impl LeaseStore for Table {
                 return Ok(Write::Refused(old.map(|row| row.lease(&take.key)).transpose()?));
             }
             let parents: Vec<&str> = take.parents.iter().map(ShardId::as_str).collect();
+            let before = old.map(|row| from_text(&row.checkpoint)).transpose()?.flatten();
+            let checkpoint = take.checkpoint_after(before).as_ref().map(to_text).transpose()?;
             let row = Columns {
                 owner: take.owner.to_string(),
                 epoch: old.map_or(0, |row| row.epoch) + 1,
                 counter: old.map_or(0, |row| row.counter) + 1,
-                checkpoint: old
-                    .filter(|_| !take.forget_checkpoint)
-                    .map(|row| row.checkpoint.clone())
-                    .unwrap_or_default(),
+                checkpoint: checkpoint.unwrap_or_default(),
                 parents: parents.join(" "),
                 created: take.stream_created,
                 wanted_by: String::new(),

@@ -1,7 +1,9 @@
 //! Rows that the KCL wrote, and migration from the KCL and back.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
-use kinesis_stream::{Checkpoint, DynamoDbLeaseStore, Held, Lease, LeaseKey, LeaseStore, Seen, Take, Write};
+use kinesis_stream::{
+    Checkpoint, DynamoDbLeaseStore, Held, Lease, LeaseKey, LeaseStore, Seen, StoreErrorKind, Take, Write,
+};
 
 use crate::lease_table::{CONSUMER, LeaseTable, STREAM, after, n, names, s, ss};
 
@@ -19,7 +21,7 @@ fn take(owner: &str, seen: Option<Seen>) -> Take {
 }
 
 async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> (Lease, Held) {
-    let rows = store.leases(CONSUMER, STREAM).await.unwrap();
+    let rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
     let take = take(owner, rows.iter().find(|row| row.key.shard.as_str() == SHARD).map(Lease::seen));
     let Write::Applied(lease) = store.take(&take).await.unwrap() else { panic!("no other instance interferes") };
     let held = Held::new(take.key, take.owner, lease.epoch);
@@ -27,7 +29,7 @@ async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> (Lease, Held) {
 }
 
 async fn only(store: &DynamoDbLeaseStore) -> Lease {
-    let mut rows = store.leases(CONSUMER, STREAM).await.unwrap();
+    let mut rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
     assert_eq!(rows.len(), 1, "{rows:?}");
     rows.remove(0)
 }
@@ -78,7 +80,7 @@ async fn a_row_of_the_kcl_can_be_requested_and_deleted_like_any_other() {
     let gone = Seen::new(0, 0);
     assert_eq!(store.ask(&key, gone, "one").await.unwrap(), Write::Refused(None));
     assert_eq!(store.delete(&key, gone).await.unwrap(), Write::Refused(None));
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
 }
 
 #[tokio::test]
@@ -191,12 +193,16 @@ async fn a_table_of_bare_shard_ids_rejects_a_second_stream() {
     assert!(error.contains("needs another table for stream \"returns\""), "{error}");
 }
 
+// E6
 #[tokio::test]
-async fn a_malformed_row_is_an_error_and_not_a_panic() {
+async fn a_malformed_row_is_listed_as_unreadable_and_fails_its_own_writes() {
     let (table, store) = bare().await;
     for (name, value) in [("leaseCounter", s("x")), ("leaseOwner", n(1)), ("checkpoint", s("five"))] {
         table.put(SHARD, [(name, value)]).await;
-        let error = store.leases(CONSUMER, STREAM).await.unwrap_err().to_string();
+        let leases = store.leases(CONSUMER, STREAM).await.unwrap();
+        let [spoilt] = &leases.unreadable[..] else { panic!("{leases:?}") };
+        assert_eq!((&spoilt.key.shard, spoilt.error.kind()), (&SHARD.into(), StoreErrorKind::UnreadableRow));
+        let error = spoilt.error.to_string();
         let start = format!("table {:?}, row {SHARD:?}: {name} makes no sense: ", table.name);
         assert!(error.starts_with(&start), "{error}");
         let take = take("one", None);

@@ -7,6 +7,7 @@ use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_sdk_dynamodb::types::{BillingMode, KeyType, ScalarAttributeType};
 use kinesis_stream::{DynamoDbLeaseStore, KinesisBroker, KinesisError, LeaseStore, StoreError, Write};
 use kinesis_stream_support::{AwsError, Faults, Op, chain};
+use serde_json::json;
 use tokio::time::Duration;
 
 use crate::lease_table::{CONSUMER, LeaseTable, STREAM, held, lease, taken, taking};
@@ -62,7 +63,7 @@ async fn ten_stores_at_once_create_the_table_with_the_kcls_schema() {
     let table = LeaseTable::bare();
     let stores: Vec<_> = (0..10).map(|_| table.store().create_if_missing()).collect();
     let taken = futures::future::join_all(stores.iter().map(async |store| {
-        let rows = store.leases(CONSUMER, STREAM).await.unwrap();
+        let rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
         assert!(rows.len() <= 1);
         store.take(&taking("one", None)).await.unwrap()
     }));
@@ -106,7 +107,7 @@ async fn creation_survives_cancelled_and_failed_calls() {
     assert!(error.contains("is being created and not active yet"), "{error}");
     creating.lift();
     unseen.lift();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
     taken(&store, "one").await;
     assert_eq!(lease(&store).await.epoch, 1);
 }
@@ -164,7 +165,7 @@ async fn an_unusable_configuration_is_rejected_before_any_call() {
     let enough = regional().credentials_provider(SharedCredentialsProvider::new(keys));
     let enough = enough.endpoint_url(table.server.endpoint()).build();
     let store = DynamoDbLeaseStore::from_config(table.name.as_str(), enough).unwrap();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
 }
 
 #[tokio::test]
@@ -180,7 +181,23 @@ async fn a_hanging_call_is_retried_after_a_second() {
         .http_client(faults.http_client())
         .build();
     let store = DynamoDbLeaseStore::from_config(table.name.as_str(), config).unwrap();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
     let calls = faults.calls(Op::Scan);
     assert!(calls[1].at() - calls[0].at() >= Duration::from_secs(1));
+}
+
+// E1
+#[tokio::test]
+async fn a_page_of_the_scan_that_fails_is_repeated_and_the_pages_before_it_are_kept() {
+    let table = LeaseTable::new().await;
+    taken(&table.store(), "one").await;
+    let faults = Faults::default();
+    let store = table.once_through(&faults);
+    let last = "default/orders/shardId-000000000002";
+    faults.on(Op::Scan).nth(1).edit(move |answer| answer["LastEvaluatedKey"] = json!({ "leaseKey": { "S": last } }));
+    faults.on(Op::Scan).nth(2).fail(AwsError::THROTTLED);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows.len(), 1);
+    let starts: Vec<_> = faults.calls(Op::Scan).iter().map(|call| call.body()["ExclusiveStartKey"].clone()).collect();
+    let from = json!({ "leaseKey": { "S": last } });
+    assert_eq!(starts, [json!(null), from.clone(), from]);
 }

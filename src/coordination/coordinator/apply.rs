@@ -1,32 +1,45 @@
 //! One pass: the coordinator reads the lease rows and acts on them.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use futures::{StreamExt, stream};
-use tokio::time::Instant;
+use tokio::{
+    select,
+    time::{Instant, sleep},
+};
 
-use super::{CALLS_AT_ONCE, Coordinator, Phase, opening::SubscriptionOpening, pass::Pass};
+use super::{
+    CALLS_AT_ONCE, Coordinator, Phase,
+    listing::{ListingInFlight, finished},
+    opening::SubscriptionOpening,
+    pass::Pass,
+};
 use crate::{
     config::position::Position,
     coordination::lineage::InitialShards,
-    error::{KinesisError, chain::Chain},
-    lease::Lease,
+    error::{KinesisError, chain::Chain, service::StoreError},
+    lease::{Lease, Leases},
+    util::timer::sleep_until_some,
 };
 
 impl Coordinator {
     /// Reads the leases and acts on them, then sets the time of the next pass. `begun` is the time of the event that
     /// triggered the pass. During the first pass, `subscribe` has not returned yet.
-    pub(super) async fn pass(&mut self, begun: Instant, is_first: bool) {
+    pub(super) async fn pass(&mut self, begun: Instant, is_first: bool, listing: &mut Option<ListingInFlight>) {
         if !self.context.lifecycle.is_running() {
             return;
         }
         self.add_announced_children();
         let context = Arc::clone(&self.context);
-        let response = context.answer(context.store.leases(&context.consumer, &context.stream)).await;
+        let asked_at = Instant::now();
+        let Some(response) = self.read_leases(listing).await else { return };
+        self.list_after_slow_read(asked_at, listing).await;
         let read_at = Instant::now();
+        self.enter_sightings();
+        self.expiry.asked(asked_at);
         match response {
-            Ok(rows) => {
-                let pass = Pass::new(&rows, self.listings.take_ended(), read_at);
+            Ok(leases) => {
+                let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
                 self.apply_leases(&pass, begun, is_first).await;
             }
             Err(error) => context.report_store("reading the leases", error),
@@ -35,6 +48,44 @@ impl Coordinator {
         // because takes need time.
         let expires = self.expiry.next_expiry(&context.owner, context.settings.lease_ttl, read_at);
         self.next_pass = expires.into_iter().fold(Instant::now() + context.settings.renew_interval, Instant::min);
+    }
+
+    /// Reads the rows, and lists the shards meanwhile if that is due: a read of a large table may take minutes. None if
+    /// the subscription closes.
+    async fn read_leases(&mut self, listing: &mut Option<ListingInFlight>) -> Option<Result<Leases, StoreError>> {
+        let context = Arc::clone(&self.context);
+        let mut reading = pin!(context.leases());
+        loop {
+            select! {
+                biased;
+                _ = context.lifecycle.closing() => return None,
+                response = &mut reading => return Some(response),
+                // The rows that are about to come are younger than the event that a listing would trigger a pass for.
+                outcome = finished(listing) => drop(self.apply_listing(outcome)),
+                () = sleep_until_some(self.listings.due_at()) => *listing = Some(self.begin_listing()),
+            }
+        }
+    }
+
+    /// Lists the shards if the rows took so long that the last listing is out of date for a shard without a row. Without
+    /// this, a table that is always slow could miss the young listings again and again.
+    async fn list_after_slow_read(&mut self, asked_at: Instant, listing: &mut Option<ListingInFlight>) {
+        let (context, now) = (Arc::clone(&self.context), Instant::now());
+        let patience = context.settings.renew_interval;
+        if now < asked_at + patience
+            || self.shard_list.takeable().all(|shard| self.shard_list.was_seen_lately(&shard.id, now))
+        {
+            return;
+        }
+        if listing.is_none() {
+            *listing = Some(self.begin_listing());
+        }
+        select! {
+            biased;
+            _ = context.lifecycle.closing() => {}
+            outcome = finished(listing) => drop(self.apply_listing(outcome)),
+            () = sleep(patience) => {}
+        }
     }
 
     async fn apply_leases(&mut self, pass: &Pass<'_>, begun: Instant, is_first: bool) {
@@ -50,6 +101,7 @@ impl Coordinator {
                 epoch: twins.epoch,
             });
         }
+        self.report_unreadable(pass);
         self.open_if_listed(pass, begun);
         self.leave_removed(pass);
         self.hand_over(pass);
@@ -97,12 +149,15 @@ impl Coordinator {
         // nothing about a row that appeared since.
         let listed_at = Some(self.listings.completed_at()).filter(|at| *at >= begun).unwrap_or(pass.now);
         self.shard_list.add_from_rows(&rows, listed_at);
+        self.shard_list.add_unreadable(pass.unreadable(), listed_at);
         // The rows may show shards as closed that were open when the subscription began, so the first listing decides.
         let initial = InitialShards::new(&self.plan, first.iter().chain(self.shard_list.inferred()));
         let own = rows.iter().filter(|row| row.owner.as_ref() == Some(&self.context.owner));
         let own = own.map(|row| row.key.shard.clone()).collect();
         let awaited_until = self.started_at + 2 * self.context.settings.lease_ttl;
-        let opening = SubscriptionOpening::new(&self.plan, initial, &self.shard_list, (&rows, &own), awaited_until);
+        let mut opening = SubscriptionOpening::new(&self.plan, initial, &self.shard_list, (&rows, &own), awaited_until);
+        // Another instance may hold them.
+        opening.await_shards(pass.unreadable());
         self.phase = Phase::Open(opening);
     }
 }

@@ -29,10 +29,12 @@ impl Coordinator {
         let is_elsewhere = |shard_id: &ShardId| pass.row(shard_id).is_some_and(|row| self.is_elsewhere(row, now));
         let is_at_tip = |shard_id: &ShardId| self.shards.get(shard_id).is_some_and(|shard| shard.view().is_at_tip());
         let verdicts =
-            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.rows, opening), opening.initial());
+            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.leases, opening), opening.initial());
         verdicts.iter().all(|(shard_id, verdict)| match verdict {
             Verdict::Done | Verdict::PassedOver => true,
             Verdict::Ready { .. } => is_at_tip(shard_id) || is_elsewhere(shard_id),
+            // Nobody can tell how far it was read.
+            Verdict::Unreadable => false,
             // If a parent was closed after it was at its tip, it is not read any further, and its children appeared
             // later.
             Verdict::Waits(parents) => parents.iter().all(|parent| is_at_tip(parent) || is_elsewhere(parent)),

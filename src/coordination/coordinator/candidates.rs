@@ -18,10 +18,11 @@ use tokio::time::{Duration, Instant};
 
 use super::{Coordinator, Phase, opening::SubscriptionOpening, pass::Pass};
 use crate::{
-    config::position::Role,
+    config::position::{Origin, Role},
     coordination::lineage::{self, Progress, Verdict},
     kinesis::ListedShard,
-    lease::{Lease, Take},
+    lease::{Lease, Leases, Take},
+    reading::reader::since,
     state::shard::Shard,
     types::id::ShardId,
 };
@@ -80,7 +81,7 @@ impl Coordinator {
         let Some(opening) = self.phase.opening() else { return Candidates::default() };
         let now = pass.now;
         let verdicts =
-            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.rows, opening), opening.initial());
+            lineage::verdicts(self.shard_list.shards(), &self.progress(pass.leases, opening), opening.initial());
         let (mut awaited, mut stale_sightings) = (0, 0);
         let mut candidates = Candidates::default();
         for listed in self.shard_list.takeable() {
@@ -102,11 +103,12 @@ impl Coordinator {
                 stale_sightings += 1;
                 continue;
             }
+            let role = Role { opening: opens, child: *child };
             candidates.take.push(Candidate {
                 is_preferred: row.is_some_and(|row| self.is_mine(row)),
-                take: self.take_request(listed, row),
+                take: self.take_request(listed, row).with_since(self.latest_is(&shard, row, role)),
                 replays: opening.replays(&listed.id),
-                role: Role { opening: opens, child: *child },
+                role,
                 shard,
             });
         }
@@ -138,13 +140,13 @@ impl Coordinator {
     }
 
     /// The progress of each shard by its row. A shard that must be replayed counts as open.
-    pub(super) fn progress(&self, rows: &[Lease], opening: &SubscriptionOpening) -> BTreeMap<ShardId, Progress> {
+    pub(super) fn progress(&self, leases: &Leases, opening: &SubscriptionOpening) -> BTreeMap<ShardId, Progress> {
         let progress = |row: &Lease| match Progress::from(row.checkpoint.as_ref()) {
             Progress::Ended if opening.replays(&row.key.shard) => Progress::Open,
             progress => progress,
         };
-        let own = rows.iter().filter(|row| self.is_of_this_stream(row));
-        own.map(|row| (row.key.shard.clone(), progress(row))).collect()
+        let own = leases.rows.iter().filter(|row| self.is_of_this_stream(row));
+        own.map(|row| (row.key.shard.clone(), progress(row))).chain(self.progress_unreadable(leases)).collect()
     }
 
     /// Whether the row is this instance's own, or was released for it.
@@ -179,6 +181,20 @@ impl Coordinator {
             parents: shard.parents.clone(),
             stream_created: self.beginning.created,
             forget_checkpoint: row.is_some_and(|row| !self.is_of_this_stream(row)),
+            since: None,
+        }
+    }
+
+    /// The time to store for a shard that opens at LATEST (R5): the start of the subscription, or the time at which
+    /// this instance opened the shard before. None if the row keeps a checkpoint, or the shard opens elsewhere.
+    fn latest_is(&self, shard: &Shard, row: Option<&Lease>, role: Role) -> Option<i64> {
+        let keeps_checkpoint = row.is_some_and(|row| self.is_of_this_stream(row) && row.checkpoint.is_some());
+        if keeps_checkpoint || !self.plan.opens_at_latest(&shard.id, role) {
+            return None;
+        }
+        match shard.reopens_at(None).unwrap_or_else(|| since(self.beginning.moment)) {
+            Origin::Timestamp(unix_millis) => Some(unix_millis),
+            _ => None,
         }
     }
 }

@@ -13,7 +13,12 @@
 //! not found and an expired iterator each request it. The next listing then calls DescribeStreamSummary as well; one
 //! such call answers any number of failures in a row.
 
-use std::{collections::BTreeSet, future::pending, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    future::pending,
+    mem,
+    sync::{Arc, Mutex},
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::Instant;
@@ -29,6 +34,7 @@ use crate::{
     kinesis::{ListedShard, Listing},
     state::context::SubscriptionContext,
     types::id::ShardId,
+    util::mutex::lock,
 };
 
 /// A listing under way.
@@ -39,8 +45,14 @@ pub(super) struct ListingOutcome {
     begun: Instant,
     /// When the stream was created. None if nothing requested the check, or if the service did not say.
     created: Option<i64>,
-    listed: Result<Vec<ListedShard>, KinesisError>,
+    listed: Result<Vec<ListedAt>, KinesisError>,
 }
+
+/// A shard, and when the page that shows it came.
+type ListedAt = (ListedShard, Instant);
+
+/// The shards that the pages of a listing under way have shown, each with the time when its page came.
+pub(super) type Sightings = Arc<Mutex<Vec<(ShardId, Instant)>>>;
 
 /// Waits for the listing, if one is under way.
 ///
@@ -62,7 +74,14 @@ impl Coordinator {
     /// Begins to list the shards. The next listing is scheduled when this one is done, unless one is requested before.
     pub(super) fn begin_listing(&mut self) -> ListingInFlight {
         self.listings.begin();
-        list_and_check(Arc::clone(&self.context), Instant::now()).boxed()
+        list_and_check(Arc::clone(&self.context), Arc::clone(&self.sightings), Instant::now()).boxed()
+    }
+
+    /// Enters what the pages of a listing under way have shown: a listing of many slow pages takes minutes.
+    pub(super) fn enter_sightings(&mut self) {
+        for (shard, at) in mem::take(&mut *lock(&self.sightings)) {
+            self.shard_list.saw(&shard, at);
+        }
     }
 
     /// Applies the result of a listing. Returns the time of the result if the next pass should start now: the listing
@@ -80,7 +99,7 @@ impl Coordinator {
             Ok(listed) => {
                 self.listings.completed(now);
                 if matches!(self.phase, Phase::Unlisted) && !listed.is_empty() {
-                    self.phase = Phase::Listed(listed.clone());
+                    self.phase = Phase::Listed(listed.iter().map(|(shard, _)| shard.clone()).collect());
                 }
                 let shards = Arc::clone(&self.shards);
                 let denied = |shard_id: &ShardId| shards.get(shard_id).is_some_and(|shard| shard.view().is_not_found());
@@ -128,9 +147,9 @@ impl Coordinator {
 }
 
 /// Lists the shards, and checks the stream's creation time first if a failed call requested that.
-async fn list_and_check(context: Arc<SubscriptionContext>, begun: Instant) -> ListingOutcome {
+async fn list_and_check(context: Arc<SubscriptionContext>, sightings: Sightings, begun: Instant) -> ListingOutcome {
     let created = if context.wakeups.take_stream_check() { created(&context).await } else { None };
-    ListingOutcome { begun, created, listed: list(&context).await }
+    ListingOutcome { begun, created, listed: list(&context, &sightings).await }
 }
 
 /// When the stream was created. A failure of this call is not reported: the listing that follows reports it.
@@ -142,8 +161,8 @@ async fn created(context: &SubscriptionContext) -> Option<i64> {
     described.ok()?.created
 }
 
-async fn list(context: &SubscriptionContext) -> Result<Vec<ListedShard>, KinesisError> {
-    let failure = match list_all(context).await {
+async fn list(context: &SubscriptionContext, sightings: &Sightings) -> Result<Vec<ListedAt>, KinesisError> {
+    let failure = match list_all(context, sightings).await {
         Ok(listed) => return Ok(listed),
         Err(failure) => failure,
     };
@@ -159,12 +178,17 @@ async fn list(context: &SubscriptionContext) -> Result<Vec<ListedShard>, Kinesis
 }
 
 /// All shards of the stream, page by page.
-async fn list_all(context: &SubscriptionContext) -> Result<Vec<ListedShard>, ServiceFailure> {
-    let mut page = context.service.list(Listing::Stream(&context.stream)).await?;
-    let mut listed = page.shards;
-    while let Some(token) = page.next {
-        page = context.service.list(Listing::Token(&token)).await?;
-        listed.append(&mut page.shards);
+async fn list_all(context: &SubscriptionContext, sightings: &Sightings) -> Result<Vec<ListedAt>, ServiceFailure> {
+    let (mut listed, mut token) = (Vec::new(), None::<String>);
+    loop {
+        let page = token.as_deref().map_or(Listing::Stream(&context.stream), Listing::Token);
+        let page = context.service.list(page).await?;
+        let now = Instant::now();
+        lock(sightings).extend(page.shards.iter().map(|shard| (shard.id.clone(), now)));
+        listed.extend(page.shards.into_iter().map(|shard| (shard, now)));
+        token = page.next;
+        if token.is_none() {
+            return Ok(listed);
+        }
     }
-    Ok(listed)
 }

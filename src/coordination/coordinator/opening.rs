@@ -58,6 +58,11 @@ impl SubscriptionOpening {
         self.replays.insert(shard);
     }
 
+    /// Treats these shards as held by other instances.
+    pub(super) fn await_shards<'a>(&mut self, shards: impl Iterator<Item = &'a ShardId>) {
+        self.held_by_others.extend(shards.cloned());
+    }
+
     /// Forgets the replays that are done: the end is stored again, or the row holds a checkpoint of the replay, stored
     /// by this instance or by one to which the shard moved.
     pub(super) fn forget_replays(&mut self, pass: &Pass<'_>, shards: &Shards) {

@@ -131,6 +131,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             forget_checkpoint: false,
+            since: None,
         }
     }
 

@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::{lease::Lease, types::id::ShardId};
+use crate::{
+    lease::{Lease, Leases},
+    types::id::ShardId,
+};
 
 /// The lease rows of one pass.
 pub(super) struct Pass<'a> {
+    pub(super) leases: &'a Leases,
+    /// The rows that can be read.
     pub(super) rows: &'a [Lease],
     by_shard: BTreeMap<&'a ShardId, &'a Lease>,
     /// When the rows were read.
@@ -17,11 +22,17 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    pub(super) fn new(rows: &'a [Lease], after_listing: bool, now: Instant) -> Self {
-        Self { rows, by_shard: rows.iter().map(|row| (&row.key.shard, row)).collect(), now, after_listing }
+    pub(super) fn new(leases: &'a Leases, after_listing: bool, now: Instant) -> Self {
+        let rows = &leases.rows;
+        Self { leases, rows, by_shard: rows.iter().map(|row| (&row.key.shard, row)).collect(), now, after_listing }
     }
 
-    /// The row of a shard.
+    /// The shards whose rows make no sense.
+    pub(super) fn unreadable(&self) -> impl Iterator<Item = &'a ShardId> {
+        self.leases.unreadable.iter().map(|row| &row.key.shard)
+    }
+
+    /// The row of a shard, if it has one that can be read.
     pub(super) fn row(&self, shard: &ShardId) -> Option<&'a Lease> {
         self.by_shard.get(shard).copied()
     }

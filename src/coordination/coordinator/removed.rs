@@ -56,7 +56,12 @@ impl Coordinator {
 
     /// Deletes the rows of ended shards that were removed from the stream, once every child has a checkpoint (H6). Also
     /// deletes the rows of an older stream whose shards this stream does not have.
+    ///
+    /// While a row is unreadable, nothing is deleted: its shard may be the child that still depends on another row.
     pub(super) async fn delete_stale_rows(&self, pass: &Pass<'_>) {
+        if !pass.leases.unreadable.is_empty() {
+            return;
+        }
         let is_stale = |row: &&Lease| {
             let shard = &row.key.shard;
             if self.is_of_this_stream(row) {

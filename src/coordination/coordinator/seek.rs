@@ -70,8 +70,8 @@ impl Coordinator {
     /// Does what a forced start does: it replays ended shards, and a child waits until its parents are replayed.
     async fn seek_all(&mut self, position: Position) -> Result<(), KinesisError> {
         let context = Arc::clone(&self.context);
-        let rows = context.answer(context.store.leases(&context.consumer, &context.stream)).await;
-        let rows = rows.map_err(|source| KinesisError::Store {
+        let leases = context.leases().await;
+        let leases = leases.map_err(|source| KinesisError::Store {
             stream: Arc::clone(&context.stream),
             shard: None,
             action: "reading the leases",
@@ -82,13 +82,14 @@ impl Coordinator {
             // No shard is open yet. The opening will use the new plan.
             return Ok(());
         }
-        let rows_of_this: Vec<_> = rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
+        let rows_of_this: Vec<_> = leases.rows.iter().filter(|row| self.is_of_this_stream(row)).collect();
         let shards = self.shards.all();
         let own = shards.iter().filter(|shard| shard.view().is_own()).map(|shard| shard.id.clone()).collect();
         let initial = InitialShards::new(&self.plan, self.shard_list.shards());
         let opening =
             SubscriptionOpening::new(&self.plan, initial, &self.shard_list, (&rows_of_this, &own), Instant::now());
-        let verdicts = lineage::verdicts(self.shard_list.shards(), &self.progress(&rows, &opening), opening.initial());
+        let verdicts =
+            lineage::verdicts(self.shard_list.shards(), &self.progress(&leases, &opening), opening.initial());
         self.phase = Phase::Open(opening);
         self.apply_moves(self.moves(&verdicts, shards)).await
     }

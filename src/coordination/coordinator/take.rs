@@ -5,6 +5,9 @@
 //! shard until a renewal succeeds.
 //!
 //! **The first iterator is fetched before `subscribe` returns,** so the tip of a shard is the time of subscribing.
+//! The take stores that time (`Checkpoint::Since`, R5): the next reader of a shard without records opens there and not
+//! at a later tip.
+//!
 //! Before the first record of a shard without a checkpoint is delivered, the row holds that record's position
 //! (`Checkpoint::At`, R13).
 
@@ -14,8 +17,8 @@ use tokio::{select, time::Instant};
 
 use super::{Coordinator, candidates::Candidate, unconfirmed::Unconfirmed};
 use crate::{
-    config::position::{Origin, Role},
-    lease::{Held, Lease, Take, Write},
+    config::position::{Checkpoint, Origin, Role},
+    lease::{Held, Take, Write},
     reading::{
         read_ahead::pages,
         reader::{Reader, since},
@@ -58,13 +61,15 @@ impl Coordinator {
             }
         };
         let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
-        let opening = shard.begin(&lease, held, sent_at);
+        // The take may have stored the time of this opening, which is no progress of an earlier one.
+        let stored_before = lease.checkpoint.clone().filter(|_| take.since.is_none());
+        let opening = shard.begin(&lease, held, stored_before.is_some(), sent_at);
         let ended_meanwhile = lease.is_ended() && !replays;
         if ended_meanwhile || !self.context.lifecycle.is_running() {
             shard.leave(Instant::now());
             return Some(TakeOutcome::Applied(take));
         }
-        let origin = self.origin(&shard, &lease, role, is_first_pass);
+        let origin = self.origin(&shard, stored_before.as_ref(), role, is_first_pass);
         tracing::info!(
             shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
         );
@@ -99,11 +104,11 @@ impl Coordinator {
         }
     }
 
-    fn origin(&self, shard: &Shard, lease: &Lease, role: Role, is_first_pass: bool) -> Origin {
-        if let Some(began) = shard.reopens_at(lease.checkpoint.as_ref()) {
+    fn origin(&self, shard: &Shard, stored: Option<&Checkpoint>, role: Role, is_first_pass: bool) -> Origin {
+        if let Some(began) = shard.reopens_at(stored) {
             return began;
         }
-        match self.plan.origin(&shard.id, lease.checkpoint.as_ref(), role) {
+        match self.plan.origin(&shard.id, stored, role) {
             Origin::Latest if !is_first_pass => since(self.beginning.moment),
             origin => origin,
         }

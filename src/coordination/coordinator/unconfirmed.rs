@@ -43,7 +43,7 @@ impl Coordinator {
             }
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
-        shard.begin(&lease, held, sent_at);
+        shard.begin(&lease, held, lease.checkpoint.is_some(), sent_at);
         shard.leave(Instant::now());
     }
 }

@@ -29,7 +29,7 @@ impl<'a> TestRow<'a> {
 
     /// The row as `leases` shows it.
     pub(super) async fn read(&self) -> Option<Lease> {
-        let mut rows = self.store.leases(&self.key.consumer, &self.key.stream).await.expect("the leases are read");
+        let mut rows = self.store.leases(&self.key.consumer, &self.key.stream).await.expect("the leases are read").rows;
         rows.retain(|row| row.key == self.key);
         assert!(rows.len() <= 1, "one row for each key: {rows:?}");
         rows.pop()
@@ -102,6 +102,7 @@ pub(super) fn take(key: &LeaseKey, owner: &str, seen: Option<Seen>) -> Take {
         parents: parents(),
         stream_created: Some(CREATED),
         forget_checkpoint: false,
+        since: None,
     }
 }
 

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::row::{ONE, TWO, TestRow, after, first, take};
-use crate::lease::{Lease, LeaseStore, Seen, Take, Write};
+use crate::{
+    config::position::Checkpoint,
+    lease::{Lease, LeaseStore, Seen, Take, Write},
+};
 
 pub(super) async fn the_first_take_makes_the_row(store: &dyn LeaseStore) {
     let row = TestRow::new(store, "the first take");
@@ -41,6 +44,30 @@ pub(super) async fn a_take_forgets_the_checkpoint_if_it_says_so(store: &dyn Leas
     let anew = Take { forget_checkpoint: true, ..take(&row.key, TWO, Some(before.seen())) };
     assert!(matches!(store.take(&anew).await, Ok(Write::Applied(Lease { checkpoint: None, .. }))));
     assert_eq!(row.lease().await.checkpoint, None);
+}
+
+pub(super) async fn a_take_stores_the_time_of_latest_in_a_row_without_a_checkpoint(store: &dyn LeaseStore) {
+    let since = |unix_millis| Some(Checkpoint::Since(unix_millis));
+    let row = TestRow::new(store, "the time of latest");
+    let new = Take { since: Some(5), ..take(&row.key, ONE, None) };
+    assert!(matches!(store.take(&new).await, Ok(Write::Applied(Lease { checkpoint, .. })) if checkpoint == since(5)));
+    assert_eq!(row.lease().await.checkpoint, since(5));
+
+    // The next take keeps it.
+    row.taken(TWO).await;
+    assert_eq!(row.lease().await.checkpoint, since(5));
+
+    // A row of another stream gets the new time, and a row without a checkpoint gets its first.
+    let before = row.lease().await;
+    let anew = Take { forget_checkpoint: true, since: Some(6), ..take(&row.key, ONE, Some(before.seen())) };
+    assert!(matches!(store.take(&anew).await, Ok(Write::Applied(Lease { checkpoint, .. })) if checkpoint == since(6)));
+    let row = TestRow::new(store, "the time of latest, later");
+    row.taken(ONE).await;
+    let before = row.lease().await;
+    assert_eq!(before.checkpoint, None);
+    let later = Take { since: Some(7), ..take(&row.key, TWO, Some(before.seen())) };
+    assert!(matches!(store.take(&later).await, Ok(Write::Applied(Lease { checkpoint, .. })) if checkpoint == since(7)));
+    assert_eq!(row.lease().await.checkpoint, since(7));
 }
 
 pub(super) async fn a_take_that_saw_another_state_is_refused_and_shows_the_row(store: &dyn LeaseStore) {

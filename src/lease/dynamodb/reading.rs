@@ -1,6 +1,9 @@
 //! The reads. All are consistent: they show every write that was applied before.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::Client;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     DynamoDbLeaseStore,
@@ -9,28 +12,59 @@ use super::{
 };
 use crate::{
     error::service::StoreError,
-    lease::{Lease, LeaseKey},
+    lease::{Lease, LeaseKey, Leases},
 };
+
+/// How long one page of a scan may take, repeats included. A scan as a whole takes as long as its pages do.
+const PAGE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The pause before a page is repeated. The SDK has already repeated the call with pauses of its own.
+const PAGE_PAUSE: Duration = Duration::from_secs(1);
 
 impl DynamoDbLeaseStore {
     /// The rows of one consumer and stream. The row's key is the only key of the table, so this scans the whole table;
     /// DynamoDB filters out the rows of others.
-    pub(super) async fn scan(&self, consumer: &str, stream: &str) -> Result<Vec<Lease>, StoreError> {
+    pub(super) async fn scan(&self, consumer: &str, stream: &str) -> Result<Leases, StoreError> {
         let prefix = self.keys.prefix(consumer, stream)?;
-        let (mut leases, mut from) = (Vec::new(), None);
-        loop {
-            let (rows, next) = self.page(prefix.as_deref(), from).await?;
+        let (mut leases, mut from) = (Leases::default(), None);
+        for number in 1_u64.. {
+            let (rows, next) = self.page_in_time(prefix.as_deref(), from, number).await?;
             for item in &rows {
                 let row = self.row(item);
                 if let Some(shard) = self.keys.shard(consumer, stream, row.key())
                     && row.is_lease()
                 {
-                    leases.push(row.lease(LeaseKey { consumer: consumer.into(), stream: stream.into(), shard })?);
+                    let key = LeaseKey { consumer: consumer.into(), stream: stream.into(), shard };
+                    leases.push(key.clone(), row.lease(key));
                 }
             }
             from = next;
             if from.is_none() {
-                return Ok(leases);
+                break;
+            }
+        }
+        Ok(leases)
+    }
+
+    /// One page, within its limit. A page that fails is repeated, so that one throttled call does not cost the pages
+    /// that came before.
+    async fn page_in_time(
+        &self,
+        prefix: Option<&str>,
+        from: Option<Item>,
+        number: u64,
+    ) -> Result<(Vec<Item>, Option<Item>), StoreError> {
+        let until = Instant::now() + PAGE_LIMIT;
+        loop {
+            match timeout_at(until, self.page(prefix, from.clone())).await {
+                Ok(Err(_)) if number > 1 && Instant::now() + PAGE_PAUSE < until => sleep(PAGE_PAUSE).await,
+                Ok(page) => return page,
+                Err(_) => {
+                    let table = &self.table.name;
+                    return Err(StoreError::new(format!(
+                        "table {table:?}, Scan failed: page {number} has no answer within {PAGE_LIMIT:?}"
+                    )));
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::position::Checkpoint,
-    error::service::StoreError,
+    error::service::{StoreError, StoreErrorKind},
     lease::{Lease, LeaseKey},
     types::id::ShardId,
 };
@@ -139,6 +139,7 @@ impl<'a> Row<'a> {
             self.table,
             self.key()
         ))
+        .with_kind(StoreErrorKind::UnreadableRow)
     }
 }
 

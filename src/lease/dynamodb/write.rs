@@ -21,6 +21,7 @@ use super::{
     table::CallLabel,
 };
 use crate::{
+    config::position::Checkpoint,
     error::service::StoreError,
     lease::{Held, Lease, LeaseKey, Seen, Take, Write},
     types::id::ShardId,
@@ -66,8 +67,9 @@ impl DynamoDbLeaseStore {
             .set_or_remove(PARENTS, set_of(take.parents.iter().map(ShardId::as_str)))
             .set_or_remove(STREAM_CREATED, take.stream_created.map(number))
             .remove([WANTED_BY, CHECKPOINT_OWNER]);
-        let write = if take.seen.is_none() || take.forget_checkpoint {
-            checkpoint::written(write, None)
+        // A time is given only if the row that was seen keeps no checkpoint, and the write is conditional on that row.
+        let write = if take.seen.is_none() || take.forget_checkpoint || take.since.is_some() {
+            checkpoint::written(write, take.since.map(Checkpoint::Since).as_ref())
         } else {
             write.add(SWITCHES, u64::from(switches))
         };

@@ -4,7 +4,11 @@ use std::{io::ErrorKind, path::Path};
 
 use redb::Error;
 
-use crate::error::service::StoreError;
+use super::row::Unreadable;
+use crate::{
+    error::service::{StoreError, StoreErrorKind},
+    lease::LeaseKey,
+};
 
 /// The database returned an error.
 pub(super) fn failed(path: &Path, error: Error) -> StoreError {
@@ -55,6 +59,12 @@ pub(super) fn foreign(path: &Path) -> StoreError {
         "the lease file {}: that is the database of another program: name another file",
         path.display()
     ))
+}
+
+/// A row makes no sense.
+pub(super) fn unreadable(path: &Path, key: &LeaseKey, reason: Unreadable) -> StoreError {
+    let what = format!("the lease file {}: the row {key} cannot be read: {reason}", path.display());
+    StoreError::new(what).with_kind(StoreErrorKind::UnreadableRow)
 }
 
 /// The thread that writes the file has ended.

@@ -85,7 +85,8 @@ impl LeaseFile {
             Some(database) => database,
             None => self.opened(OpenMode::Existing)?,
         };
-        self.database = Some(self.catching(move || transaction(&database, calls).map(|()| database))?);
+        let path = &self.path;
+        self.database = Some(self.catching(move || transaction(path, &database, calls).map(|()| database))?);
         Ok(())
     }
 
@@ -184,9 +185,9 @@ fn prepare(database: &Database) -> Result<Found, redb::Error> {
 ///
 /// Renewals alone need not be on the disk. A crash takes back the counters of rows; every observer of those was in this
 /// process, the only one that has the file open, and ended with it.
-fn transaction(database: &Database, calls: &mut [Box<dyn Call>]) -> Result<(), redb::Error> {
+fn transaction(path: &Path, database: &Database, calls: &mut [Box<dyn Call>]) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
-    let mut rows = Rows::new(transaction.open_table(LEASES)?);
+    let mut rows = Rows::new(path, transaction.open_table(LEASES)?);
     for call in calls {
         call.run(&mut rows)?;
     }

@@ -1,13 +1,13 @@
 //! The table of leases in one write transaction, and the steps of [`LeaseStore`](crate::LeaseStore) on it.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use redb::{ReadableTable, StorageError, Table, TableDefinition};
 
-use super::row;
+use super::{failure, row};
 use crate::{
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, Seen, Take, Write},
+    lease::{Held, Lease, LeaseKey, Leases, Seen, Take, Write},
 };
 
 /// Consumer, stream and shard, so the rows of one consumer and stream are adjacent.
@@ -43,13 +43,14 @@ impl From<StorageError> for StepError {
 
 /// The table in a transaction.
 pub(super) struct Rows<'txn> {
+    path: &'txn Path,
     table: Table<'txn, Key, &'static [u8]>,
     sync_need: SyncNeed,
 }
 
 impl<'txn> Rows<'txn> {
-    pub(super) fn new(table: Table<'txn, Key, &'static [u8]>) -> Self {
-        Self { table, sync_need: SyncNeed::None }
+    pub(super) fn new(path: &'txn Path, table: Table<'txn, Key, &'static [u8]>) -> Self {
+        Self { path, table, sync_need: SyncNeed::None }
     }
 
     /// When the changes of all steps so far have to be on the disk.
@@ -58,8 +59,8 @@ impl<'txn> Rows<'txn> {
     }
 
     /// See [`LeaseStore::leases`](crate::LeaseStore::leases).
-    pub(super) fn leases(&self, consumer: &str, stream: &str) -> Result<Vec<Lease>, StepError> {
-        let mut leases = Vec::new();
+    pub(super) fn leases(&self, consumer: &str, stream: &str) -> Result<Leases, StepError> {
+        let mut leases = Leases::default();
         for entry in self.table.range((consumer, stream, "")..)? {
             let (key, row) = entry?;
             let (of_consumer, of_stream, shard) = key.value();
@@ -67,7 +68,8 @@ impl<'txn> Rows<'txn> {
                 break;
             }
             let key = LeaseKey { consumer: consumer.into(), stream: stream.into(), shard: shard.into() };
-            leases.push(read(&key, row.value())?);
+            let row = self.read(&key, row.value());
+            leases.push(key, row);
         }
         Ok(leases)
     }
@@ -84,7 +86,7 @@ impl<'txn> Rows<'txn> {
             owner: Some(Arc::clone(&take.owner)),
             epoch: epoch + 1,
             counter: counter + 1,
-            checkpoint: row.and_then(|row| row.checkpoint).filter(|_| !take.forget_checkpoint),
+            checkpoint: take.checkpoint_after(row.and_then(|row| row.checkpoint)),
             parents: take.parents.clone(),
             stream_created: take.stream_created,
             wanted_by: None,
@@ -140,7 +142,12 @@ impl<'txn> Rows<'txn> {
     }
 
     fn get(&self, key: &LeaseKey) -> Result<Option<Lease>, StepError> {
-        self.table.get(columns(key))?.map(|row| read(key, row.value())).transpose()
+        let row = self.table.get(columns(key))?;
+        row.map(|row| self.read(key, row.value())).transpose().map_err(StepError::Row)
+    }
+
+    fn read(&self, key: &LeaseKey, bytes: &[u8]) -> Result<Lease, StoreError> {
+        row::decode(key, bytes).map_err(|unreadable| failure::unreadable(self.path, key, unreadable))
     }
 
     fn put(&mut self, lease: &Lease, need: SyncNeed) -> Result<(), StepError> {
@@ -152,10 +159,4 @@ impl<'txn> Rows<'txn> {
 
 fn columns(key: &LeaseKey) -> (&str, &str, &str) {
     (&key.consumer, &key.stream, key.shard.as_str())
-}
-
-fn read(key: &LeaseKey, bytes: &[u8]) -> Result<Lease, StepError> {
-    row::decode(key, bytes).map_err(|unreadable| {
-        StepError::Row(StoreError::new(format!("the row {key} cannot be read")).caused_by(unreadable))
-    })
 }

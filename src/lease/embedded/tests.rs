@@ -16,7 +16,7 @@ mod queue;
 fn take_of(shard: usize) -> Take {
     let key = LeaseKey { consumer: "c".into(), stream: "s".into(), shard: format!("shard-{shard}").into() };
     let owner = "a".into();
-    Take { key, owner, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false }
+    Take { key, owner, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false, since: None }
 }
 
 fn held(shard: usize) -> Held {
@@ -34,5 +34,5 @@ async fn taken(store: &EmbeddedLeaseStore, shards: usize) {
 }
 
 async fn leases(store: &EmbeddedLeaseStore) -> Vec<Lease> {
-    store.leases("c", "s").await.unwrap()
+    store.leases("c", "s").await.unwrap().rows
 }

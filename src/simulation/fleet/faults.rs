@@ -1,11 +1,15 @@
 //! The random steps of a fleet.
 
-use super::{super::nemesis::inject_faults, ClockRates, Fleet, Leaving, MOST, STUCK_AFTER, node::Node};
+use super::{
+    super::nemesis::{inject_faults, inject_outage},
+    ClockRates, Fleet, Leaving, MOST, STUCK_AFTER,
+    node::Node,
+};
 use crate::util::mutex::lock;
 
 impl Fleet {
     pub(super) fn step(&mut self) {
-        match self.rng.below(24) {
+        match self.rng.below(25) {
             0..7 => self.churn.put(&mut self.rng),
             7..9 => self.churn.reshard(&mut self.rng),
             9..13 => self.break_something(),
@@ -15,7 +19,8 @@ impl Fleet {
             17..19 => self.stop(),
             19 => self.churn.hide_any(&mut self.rng),
             20..22 => self.churn.trim(&mut self.rng),
-            22 if self.clock_rates == ClockRates::Bursting => {
+            22 => self.begin_outage(),
+            23 if self.clock_rates == ClockRates::Bursting => {
                 if let Some(n) = self.any() {
                     self.nodes[n].fast_until = self.clock.millis() + self.rng.below(3_000);
                 }
@@ -33,6 +38,13 @@ impl Fleet {
         if let Some(n) = self.any() {
             let Node { service, table, .. } = &self.nodes[n];
             inject_faults(&mut self.rng, &service.script, &table.script);
+        }
+    }
+
+    fn begin_outage(&mut self) {
+        if let Some(n) = self.any() {
+            let Node { service, table, .. } = &self.nodes[n];
+            inject_outage(&mut self.rng, &service.script, &table.script);
         }
     }
 

@@ -98,7 +98,7 @@ impl Oracle {
             }
             (model.ended, model.wanted_by) = (true, None);
         }
-        (model.covered, model.place) = (upto, Some(checkpoint.clone()));
+        model.covered = upto;
         self.violations.append(&mut wrong);
     }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{position::Checkpoint, settings::Settings},
-    error::service::StoreError,
+    error::service::{StoreError, StoreErrorKind},
     lease::Held,
     state::tracker::Tracker,
     util::{backoff::doubled, watched::Watched},
@@ -241,10 +241,13 @@ impl LeaseTerm {
         self.leave_at = Some(self.leave_at.map_or(until, |at| at.min(until)));
     }
 
-    /// Leaves for another instance, which continues exactly here. Even if no record was delivered yet, it opens the
-    /// shard where this instance did, at `opened`.
-    pub(crate) fn hand_over(&mut self, until: Instant, opened: Option<Checkpoint>) {
+    /// Leaves for another instance, which continues exactly here. Even if no record was delivered or settled yet, it
+    /// opens the shard where this instance did, at `opened`. `overrides`: that place replaces a stored checkpoint.
+    pub(crate) fn hand_over(&mut self, until: Instant, opened: Option<Checkpoint>, overrides: bool) {
         self.is_handed_over = true;
+        if overrides && self.stored == 0 {
+            self.opening = OpeningCheckpoint::Missing;
+        }
         if let Some(place) = opened {
             self.want_opening(place);
         }
@@ -348,12 +351,14 @@ impl LeaseTerm {
         });
     }
 
-    /// Notes that the call failed or that its result is unknown: it is retried after a pause that doubles.
-    pub(crate) fn failed(&mut self, store_op: &StoreOp, error: &StoreError, now: Instant) {
+    /// Notes that the call failed or that its result is unknown: it is retried after a pause that doubles. On a row that
+    /// makes no sense the pause doubles up to a time to live, since only a person can correct the row.
+    pub(crate) fn failed(&mut self, store_op: &StoreOp, error: &StoreError, now: Instant, lease_ttl: Duration) {
         self.is_busy = false;
         let failures = self.retry.as_ref().map_or(0, |retry| retry.failures).saturating_add(1);
         let saves = matches!(store_op, StoreOp::Save(..));
-        self.retry = Some(Retry { at: now + doubled(FIRST_RETRY, LONGEST_RETRY, failures), failures, saves });
+        let longest = if error.kind() == StoreErrorKind::UnreadableRow { lease_ttl } else { LONGEST_RETRY };
+        self.retry = Some(Retry { at: now + doubled(FIRST_RETRY, longest, failures), failures, saves });
         if saves {
             self.progress.change(|progress| {
                 progress.failures += 1;

@@ -39,9 +39,10 @@ pub(crate) struct InFlightOp {
 
 impl Shard {
     /// Begins a lease term, and with it a generation. The call that took the lease was sent at `sent_at`.
-    pub(crate) fn begin(&self, lease: &Lease, held: Held, sent_at: Instant) -> ShardOpening {
+    /// `has_checkpoint`: the row had a checkpoint before.
+    pub(crate) fn begin(&self, lease: &Lease, held: Held, has_checkpoint: bool, sent_at: Instant) -> ShardOpening {
         let epoch = held.epoch;
-        let term = LeaseTerm::new(held, sent_at, lease.checkpoint.is_some(), &self.context.settings);
+        let term = LeaseTerm::new(held, sent_at, has_checkpoint, &self.context.settings);
         let stop = term.stop.clone();
         self.write(|inner| {
             inner.term = Some(term);
@@ -80,9 +81,10 @@ impl Shard {
     pub(crate) fn hand_over(&self, epoch: u64, until: Instant) -> bool {
         let begins = self.write_and_wake(|inner| {
             let opened = inner.first_opening.as_ref().and_then(|first| first.origin.as_checkpoint());
+            let overrides = inner.overrides_checkpoint();
             let asked = inner.term.as_mut().filter(|term| term.held.epoch == epoch && !term.is_leaving());
             let Some(term) = asked else { return false };
-            term.hand_over(until, opened);
+            term.hand_over(until, opened, overrides);
             inner.aside = None;
             true
         });
@@ -224,7 +226,7 @@ impl Shard {
     pub(crate) fn failed(&self, op: &InFlightOp, error: &StoreError, now: Instant) -> bool {
         self.write(|inner| {
             let Some(term) = inner.term.as_mut().filter(|term| term.held == op.held) else { return false };
-            term.failed(&op.store_op, error, now);
+            term.failed(&op.store_op, error, now, self.context.settings.lease_ttl);
             true
         })
     }
@@ -289,6 +291,16 @@ impl Shard {
 }
 
 impl ShardInner {
+    /// Whether the row still holds the checkpoint from before a forced start or a seek, so that an instance that takes
+    /// the shard would not continue the replay (R6).
+    fn overrides_checkpoint(&self) -> bool {
+        let stored = self.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint);
+        self.first_opening.as_ref().is_some_and(|first| {
+            let is_stored = stored.is_some_and(|stored| stored.origin() == first.origin);
+            !first.has_progress && !is_stored && stored == first.checkpoint_before.as_ref()
+        })
+    }
+
     /// A first opening at this place.
     fn opened_at(&self, origin: Origin) -> FirstOpening {
         let checkpoint_before = self.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());

@@ -11,7 +11,7 @@ use super::{
     held, leases, take_of, taken,
 };
 use crate::{
-    error::chain::Chain,
+    error::service::StoreErrorKind,
     lease::{LeaseStore, Write},
     types::id::ShardId,
 };
@@ -101,10 +101,16 @@ async fn an_unreadable_row_fails_only_its_own_calls() {
     let (zero, one) = (held(0), held(1));
     let (bad, good) = futures::join!(store.renew(&zero), store.renew(&one));
     assert_eq!(good.unwrap(), Write::Applied(()));
-    let error = Chain(&bad.unwrap_err()).to_string();
-    assert!(error.starts_with("the row c/s/shard-0 cannot be read: it is in version 9"), "{error}");
-    assert!(store.leases("c", "s").await.is_err());
-    assert_eq!(store.leases("c", "t").await.unwrap(), []);
+    let error = bad.unwrap_err();
+    let text =
+        format!("the lease file {}: the row c/s/shard-0 cannot be read: it is in version 9", folder.file().display());
+    assert!(error.to_string().starts_with(&text), "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::UnreadableRow);
+    let leases = store.leases("c", "s").await.unwrap();
+    assert_eq!(leases.rows.iter().map(|row| row.key.shard.as_str()).collect::<Vec<_>>(), ["shard-1"]);
+    let [spoilt] = &leases.unreadable[..] else { panic!("{leases:?}") };
+    assert_eq!((spoilt.key.clone(), spoilt.error.to_string()), (held(0).key, error.to_string()));
+    assert!(store.leases("c", "t").await.unwrap().rows.is_empty());
 }
 
 #[test]
