@@ -2,7 +2,12 @@
 
 use tokio::time::{Duration, sleep};
 
-use super::{kinesis::OnTrimmed, script::Rule, scripted_service::ServiceOp};
+use super::{
+    kinesis::OnTrimmed,
+    script::{Fault, Rule},
+    scripted_service::ServiceOp,
+    scripted_table::TableOp,
+};
 use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
@@ -10,6 +15,7 @@ use crate::{
         Harness, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
     },
     subscription::Subscription,
+    types::commit::Commit,
 };
 
 const DAY: Duration = Duration::from_hours(24);
@@ -185,6 +191,104 @@ async fn a_checkpoint_that_a_lowered_retention_trimmed_is_reported_after_a_minut
     assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
     assert_eq!(harness.millis() / 1_000, 61);
     assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a3", "a4"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_lost_checkpoint_of_an_idle_shard_is_reported_once_also_over_restarts() {
+    for on_trimmed in [OnTrimmed::Reject, OnTrimmed::Stick] {
+        let harness = half_read().await;
+        harness.kinesis.keeps(DAY, on_trimmed);
+        harness.kinesis.trim("a", 5);
+        let mut subscription = harness.instance("me").subscribe(latest()).await;
+        assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), on_trimmed == OnTrimmed::Reject));
+        for _ in 0..3 {
+            subscription.close().await;
+            assert_eq!(harness.checkpoint("a").await, "since 0 ms", "{on_trimmed:?}");
+            subscription = harness.instance("me").subscribe(latest()).await;
+            assert!(within(&mut subscription, seconds(300)).await.is_empty());
+        }
+        harness.kinesis.put("a", 1);
+        next(&mut subscription).await.commit().await.unwrap();
+        assert_eq!(harness.checkpoint("a").await, "after a5");
+    }
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_lost_checkpoint_is_reported_once_also_if_the_process_dies_or_another_instance_takes_over() {
+    let harness = half_read().await;
+    harness.kinesis.trim("a", 5);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    sleep(millis(100)).await;
+    me.die(subscription);
+    let mut others = harness.instance("other").subscribe(latest()).await;
+    assert!(within(&mut others, seconds(300)).await.is_empty());
+    assert_eq!(harness.owner("a").await, "other");
+}
+
+// R8, H7
+#[tokio::test(start_paused = true)]
+async fn a_record_settled_after_its_position_was_lost_does_not_bring_the_dead_position_back() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut records = take(&mut subscription, 3).await;
+    let last = records.pop().unwrap();
+    records.into_iter().for_each(Delivery::ack);
+    harness.kinesis.iterators_live(millis(400));
+    harness.kinesis.trim("a", 3);
+    sleep(millis(600)).await;
+    harness.kinesis.iterators_live(seconds(300));
+    assert_eq!(lost(&mut subscription).await, ("a2".to_owned(), false));
+    sleep(millis(100)).await;
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
+    assert_eq!(last.commit().await.unwrap(), Commit::Stored);
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
+    subscription.close().await;
+    let mut subscription = me.subscribe(horizon()).await;
+    harness.kinesis.put("a", 1);
+    assert_eq!(names(&within(&mut subscription, seconds(300)).await), ["a3"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn where_reading_goes_on_is_stored_although_writes_fail() {
+    let harness = half_read().await;
+    harness.kinesis.trim("a", 5);
+    let me = harness.instance("me");
+    me.table.fail(Rule::on(TableOp::Checkpoint).times(3));
+    let subscription = me.subscribe(latest()).await;
+    sleep(seconds(5)).await;
+    assert_eq!(me.table.checkpoints("a"), ["since 0 ms"; 4]);
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
+    drop(subscription);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn where_reading_goes_on_is_stored_after_a_write_that_was_under_way() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.put("a", 2);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let records = take(&mut subscription, 2).await;
+    harness.kinesis.iterators_live(millis(400));
+    harness.kinesis.trim("a", 2);
+    sleep(millis(600)).await;
+    harness.kinesis.iterators_live(seconds(300));
+    harness.until(58_500).await;
+    me.table.script.plan(Rule::on(TableOp::Checkpoint), Fault::Delay(millis(2_900)));
+    records.into_iter().for_each(Delivery::ack);
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
+    sleep(seconds(5)).await;
+    assert_eq!(me.table.checkpoints("a"), ["at a0", "after a1", "since 0 ms"]);
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
 }
 
 // R8, H7

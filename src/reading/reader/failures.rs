@@ -85,6 +85,7 @@ impl Reader {
         let checkpoint = checkpoint.clone();
         self.cursor = Cursor::Lost;
         self.resume = Origin::Horizon;
+        self.shard.restarts_at(self.opening.generation, &self.resume);
         let (stream, shard) = (Arc::clone(&self.context.stream), self.shard.id.clone());
         let lost = KinesisError::CheckpointLost { stream, shard, checkpoint, source };
         tracing::warn!(error = %Chain(&lost), "a checkpoint is lost");

@@ -302,7 +302,7 @@ impl ShardInner {
     }
 
     /// A first opening at this place.
-    fn opened_at(&self, origin: Origin) -> FirstOpening {
+    pub(super) fn opened_at(&self, origin: Origin) -> FirstOpening {
         let checkpoint_before = self.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
         FirstOpening { origin, checkpoint_before, has_progress: false }
     }
