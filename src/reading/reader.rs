@@ -69,6 +69,8 @@ pub(crate) struct Reader {
     pace: Pace,
     /// Failures in a row.
     failures: u32,
+    /// Reads in a row whose iterator had expired.
+    expired: u32,
     /// How many bytes the next read may bring.
     forecast: Forecast,
     /// A record was read under this lease, so its row holds a checkpoint.
@@ -115,6 +117,7 @@ impl Reader {
             cursor: Cursor::Lost,
             resume: origin,
             failures: 0,
+            expired: 0,
             forecast,
             has_checkpoint: false,
             read_since_placed: false,
@@ -260,7 +263,7 @@ impl Reader {
     async fn received(&mut self, fetched: Fetched, limit: u32, mut grant: Grant) -> ReadStep {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
-        self.failures = 0;
+        (self.failures, self.expired) = (0, 0);
         self.shard.set_not_found(false);
         let is_closed = self.shard.view().is_closed();
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());

@@ -15,10 +15,18 @@ use crate::{
     reading::pacing::ReadOutcome,
     state::retention::Unavailable,
     types::id::SequenceNumber,
+    util::backoff::doubled,
 };
 
 /// The number of errors in a row after which a reader gives up (R10).
 const MAX_FAILURES: u32 = 11;
+
+/// How many iterators in a row may expire without a report (R8).
+const EXPIRED_IN_SILENCE: u32 = 2;
+
+/// The pauses between reads that keep failing.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 impl Reader {
     /// Handles a failed call. The pace decides how long to pause.
@@ -28,12 +36,7 @@ impl Reader {
                 self.shard.count(|counts| counts.throttles += 1);
                 ReadOutcome::Throttled
             }
-            FailureKind::IteratorExpired => {
-                self.cursor = Cursor::Lost;
-                // Iterators of a deleted stream may expire like this, too.
-                self.context.wakeups.check_stream();
-                ReadOutcome::Void
-            }
+            FailureKind::IteratorExpired => self.expired(failure),
             FailureKind::InvalidPosition
                 if self.names_a_record() && self.refused_position.is_confirmed(Instant::now()) =>
             {
@@ -49,6 +52,22 @@ impl Reader {
         };
         self.pace.read_done(Instant::now(), outcome);
         ReadStep::Again
+    }
+
+    /// Has a new iterator fetched. The first one at once; if that expires, too, it is not the user who is slow.
+    fn expired(&mut self, failure: ServiceFailure) -> ReadOutcome {
+        self.cursor = Cursor::Lost;
+        // Iterators of a deleted stream may expire like this, too.
+        self.context.wakeups.check_stream();
+        self.shard.count(|counts| counts.expired_iterators += 1);
+        self.expired = self.expired.saturating_add(1);
+        if self.expired > EXPIRED_IN_SILENCE {
+            self.report(failure, self.expired, false);
+        }
+        match self.expired - 1 {
+            0 => ReadOutcome::Void,
+            again => ReadOutcome::Backoff(doubled(FIRST_BACKOFF, LONGEST_BACKOFF, again)),
+        }
     }
 
     /// Handles an error that is the last of this many in a row, and gives up after too many.
@@ -69,7 +88,7 @@ impl Reader {
         // shows whether the checkpoint is.
         let may_pass = matches!(kind, FailureKind::NotFound | FailureKind::InvalidPosition);
         if !may_pass || self.failures > 1 {
-            self.report(failure, gives_up);
+            self.report(failure, failures, gives_up);
         }
         if gives_up {
             self.shard.gave_up(self.opening.generation);
@@ -122,15 +141,15 @@ impl Reader {
         }
     }
 
-    fn report(&self, source: ServiceFailure, gave_up: bool) {
+    fn report(&self, source: ServiceFailure, failures: u32, gave_up: bool) {
         tracing::warn!(
             stream = %self.context.stream, shard = %self.shard.id, epoch = self.opening.epoch,
-            failures = self.failures, gave_up, error = %Chain(&source), "a read failed"
+            failures, gave_up, error = %Chain(&source), "a read failed"
         );
         self.shard.report(KinesisError::Read {
             stream: Arc::clone(&self.context.stream),
             shard: self.shard.id.clone(),
-            failures: self.failures,
+            failures,
             gave_up,
             source,
         });

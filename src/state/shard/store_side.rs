@@ -282,6 +282,7 @@ impl Shard {
             checkpoint: inner.counts.checkpoint.as_ref().map(|(at, since)| (at.clone(), now - *since)),
             reads: inner.counts.reads,
             throttles: inner.counts.throttles,
+            expired_iterators: inner.counts.expired_iterators,
             redeliveries: inner.counts.redeliveries,
             spent: inner.counts.spent,
             dead_letters: inner.counts.dead_letters,
