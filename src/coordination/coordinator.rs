@@ -31,7 +31,7 @@ use tokio::{
     select,
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Duration, Instant, sleep_until},
+    time::{Instant, sleep_until},
 };
 use tracing::Instrument;
 
@@ -83,8 +83,6 @@ pub(crate) struct Beginning {
     pub(crate) moment: ServiceTime,
     /// When the stream was created.
     pub(crate) created: Option<i64>,
-    /// How long the stream keeps records.
-    pub(crate) retention: Option<Duration>,
 }
 
 /// How far the coordinator is with the opening of the subscription.

@@ -46,6 +46,9 @@ pub enum FailureKind {
     Denied,
     /// The service rejects the request. The same request would fail again.
     Rejected,
+    /// The service does not accept the place at which an iterator should start: it no longer keeps the record of that
+    /// sequence number, the number belongs to another shard or stream, or the time is in the future.
+    InvalidPosition,
     /// The KMS key of the stream is disabled, missing or not usable in its state.
     KeyUnusable,
     /// No response: the endpoint could not be reached, or the call timed out.

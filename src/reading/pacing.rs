@@ -51,6 +51,8 @@ pub(crate) enum ReadOutcome {
     Throttled,
     /// Another error, or a timeout.
     Failed,
+    /// One of several failures in a row, after which the reader pauses for this long.
+    Backoff(Duration),
     /// No reason to pause: the iterator had expired, or the read was abandoned.
     Void,
 }
@@ -100,6 +102,7 @@ impl Pace {
             ReadOutcome::Page { bytes, at_tip: true } => self.pause_for(bytes).max(self.pause_at_tip()),
             ReadOutcome::Empty | ReadOutcome::Throttled => self.poll_interval,
             ReadOutcome::Failed => AFTER_FAILURE,
+            ReadOutcome::Backoff(pause) => pause,
             ReadOutcome::Gap | ReadOutcome::Void => Duration::ZERO,
         }
     }
@@ -185,6 +188,7 @@ mod tests {
             ("no records yet", ReadOutcome::Gap, millis(0)),
             ("throttled", ReadOutcome::Throttled, POLL),
             ("failed", ReadOutcome::Failed, millis(1_000)),
+            ("failed again", ReadOutcome::Backoff(millis(8_000)), millis(8_000)),
             ("an expired iterator", ReadOutcome::Void, millis(0)),
         ];
         for (name, outcome, pause) in table {

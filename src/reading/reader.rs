@@ -22,6 +22,7 @@ use crate::{
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     reading::{
         pacing::{Pace, ReadOutcome},
+        refused_position::RefusedPosition,
         slow_reads::SlowReads,
         stuck_iterator::StuckIterator,
     },
@@ -68,18 +69,20 @@ pub(crate) struct Reader {
     pace: Pace,
     /// Failures in a row.
     failures: u32,
+    /// Reads in a row whose iterator had expired.
+    expired: u32,
     /// How many bytes the next read may bring.
     forecast: Forecast,
     /// A record was read under this lease, so its row holds a checkpoint.
     has_checkpoint: bool,
     /// A record was read since the iterator was placed. Until then, the position may lead nowhere.
     read_since_placed: bool,
+    /// Detects a place that the service does not accept.
+    refused_position: RefusedPosition,
     /// Detects a checkpoint that leads nowhere.
     stuck_iterator: StuckIterator,
     /// Detects that the shard lags because its reads ask for few records.
     slow_reads: SlowReads,
-    /// The retention period of the stream.
-    retention: Option<Duration>,
     /// Adds consumer, stream, shard and epoch to each log line of this reader.
     span: Span,
 }
@@ -95,7 +98,7 @@ enum ReadStep {
 
 impl Reader {
     /// A reader that starts at `origin`.
-    pub(crate) fn new(shard: Arc<Shard>, opening: ShardOpening, origin: Origin, retention: Option<Duration>) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>, opening: ShardOpening, origin: Origin) -> Self {
         let context = Arc::clone(&shard.context);
         // At the level of errors, so that it is there for each line that is logged.
         let span = tracing::error_span!(
@@ -114,12 +117,13 @@ impl Reader {
             cursor: Cursor::Lost,
             resume: origin,
             failures: 0,
+            expired: 0,
             forecast,
             has_checkpoint: false,
             read_since_placed: false,
+            refused_position: RefusedPosition::default(),
             stuck_iterator: StuckIterator::default(),
             slow_reads: SlowReads::default(),
-            retention,
         }
     }
 
@@ -144,13 +148,7 @@ impl Reader {
     }
 
     async fn open_at(&mut self, subscribed_at: ServiceTime) {
-        let mut placed = self.iterator().await;
-        if let Err(failure) = &placed
-            && self.refuses_checkpoint(failure)
-        {
-            self.lose_checkpoint(Some(failure.clone()));
-            placed = self.iterator().await;
-        }
+        let placed = self.iterator().await;
         let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at);
         if self.resume == Origin::Latest {
             self.resume = since(now);
@@ -214,6 +212,7 @@ impl Reader {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
                 self.read_since_placed = false;
+                self.refused_position = RefusedPosition::default();
                 self.stuck_iterator = StuckIterator::default();
                 ReadStep::Again
             }
@@ -264,7 +263,7 @@ impl Reader {
     async fn received(&mut self, fetched: Fetched, limit: u32, mut grant: Grant) -> ReadStep {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
-        self.failures = 0;
+        (self.failures, self.expired) = (0, 0);
         self.shard.set_not_found(false);
         let is_closed = self.shard.view().is_closed();
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());
@@ -284,7 +283,7 @@ impl Reader {
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             let outcome = if is_at_tip { ReadOutcome::Empty } else { ReadOutcome::Gap };
             self.pace.read_done(Instant::now(), outcome);
-            self.suspect_position(behind);
+            self.suspect_position(behind).await;
             return ReadStep::Again;
         };
         // A full page may have left records behind where the service does not say how far behind it is, and the reader

@@ -306,9 +306,9 @@ impl Kinesis {
             let Shard { records, trimmed, .. } = state.shards.get(shard).ok_or(FailureKind::NotFound)?;
             let find = |number: &SequenceNumber, skip: usize| {
                 let found = records.iter().position(|record| record.sequence_number == number.as_str());
-                match found.ok_or(FailureKind::Rejected)? {
+                match found.ok_or(FailureKind::InvalidPosition)? {
                     index if index >= *trimmed => Ok(Some(index + skip)),
-                    _ if state.on_trimmed == OnTrimmed::Reject => Err(FailureKind::Rejected),
+                    _ if state.on_trimmed == OnTrimmed::Reject => Err(FailureKind::InvalidPosition),
                     _ if state.on_trimmed == OnTrimmed::Stick => Ok(None),
                     _ => Ok(Some(*trimmed)),
                 }
@@ -316,7 +316,7 @@ impl Kinesis {
             let index = match origin {
                 Origin::Horizon => Some(*trimmed),
                 Origin::Latest => Some(records.len()),
-                Origin::Timestamp(millis) if *millis > self.millis() => return Err(FailureKind::Rejected),
+                Origin::Timestamp(millis) if *millis > self.millis() => return Err(FailureKind::InvalidPosition),
                 Origin::Timestamp(millis) => Some(records.partition_point(|record| record.arrived_at < Some(*millis))),
                 Origin::At(number) => find(number, 0)?,
                 Origin::After(number) => find(number, 1)?,

@@ -19,7 +19,7 @@ use crate::{
     lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
     state::{
         dead_letter_queue::DeadLetterQueue, events::Events, lease_reads::LeaseReadLimit, lifecycle::Lifecycle,
-        wakeups::Wakeups,
+        retention::Retention, wakeups::Wakeups,
     },
     types::id::ShardId,
 };
@@ -43,6 +43,7 @@ pub(crate) struct SubscriptionContext {
     /// Running, closing, or over: all tasks watch it.
     pub(crate) lifecycle: Lifecycle,
     pub(crate) gauges: Gauges,
+    pub(crate) retention: Retention,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     lease_read_limit: LeaseReadLimit,
@@ -93,6 +94,7 @@ impl SubscriptionContext {
             wakeups: Wakeups::default(),
             lifecycle: Lifecycle::new(),
             gauges: Gauges::default(),
+            retention: Retention::default(),
             warned: Warned::default(),
         })
     }
