@@ -8,6 +8,7 @@
 //! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move,
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
+//! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`stats`]: the public snapshot.
 
@@ -18,6 +19,7 @@ pub(crate) mod events;
 mod interleavings;
 pub(crate) mod lifecycle;
 pub(crate) mod page;
+pub(crate) mod read_health;
 pub(crate) mod settlement;
 pub(crate) mod shard;
 pub(crate) mod stats;

@@ -20,6 +20,7 @@
 //! - [`rebalance`]: handing over requested shards, and requesting shards from others.
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
+//! - [`trial`]: what an instance does that could not read.
 //! - [`unconfirmed`]: takes without a response.
 //! - [`seek`]: moving running shards to another position.
 //! - [`at_tip`]: whether everything was read.
@@ -36,14 +37,19 @@ use tracing::Instrument;
 
 pub(crate) use self::seek::Seek;
 use self::{
-    candidates::Unowned, listing::finished, opening::SubscriptionOpening, ownership::Ownership,
-    schedule::ListingSchedule, unconfirmed::Unconfirmed,
+    candidates::Unowned,
+    listing::finished,
+    opening::SubscriptionOpening,
+    ownership::Ownership,
+    schedule::ListingSchedule,
+    trial::{begin_trial, tried},
+    unconfirmed::Unconfirmed,
 };
 use crate::{
     config::position::Plan,
     coordination::{
         balance::OpenRequests,
-        expiry::ExpiryWatch,
+        expiry::{ExpiryWatch, Looks},
         shard_list::{RemovedShard, ShardList},
     },
     kinesis::{ListedShard, ServiceTime},
@@ -53,6 +59,7 @@ use crate::{
         context::{EndsTheSubscription, SubscriptionContext},
         shard::Shards,
     },
+    types::id::ShardId,
 };
 
 mod apply;
@@ -67,6 +74,7 @@ mod removed;
 mod schedule;
 mod seek;
 mod take;
+mod trial;
 mod unconfirmed;
 
 /// How many calls on the lease store, or for first iterators, are in flight at once. The service limits both per shard
@@ -119,10 +127,13 @@ struct Coordinator {
     removed: Vec<RemovedShard>,
     listings: ListingSchedule,
     next_pass: Instant,
+    looks: Looks,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
     unowned: Unowned,
+    /// A shard to read once, which shows whether this instance can read again.
+    trial_shard: Option<ShardId>,
     /// Takes without a response since the leases were read last.
     unconfirmed: Vec<Unconfirmed>,
 }
@@ -138,6 +149,7 @@ pub(crate) fn start(
     let now = Instant::now();
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
+        looks: Looks::new(context.settings.renew_interval, context.settings.lease_ttl),
         plan: context.settings.plan.clone(),
         context,
         shards,
@@ -153,6 +165,7 @@ pub(crate) fn start(
         ownership: Ownership::default(),
         requests: OpenRequests::default(),
         unowned: Unowned::default(),
+        trial_shard: None,
         unconfirmed: Vec::new(),
     };
     let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
@@ -178,6 +191,7 @@ impl Coordinator {
         }
         // It fails only if `subscribe` was cancelled.
         let _ = ready.send(());
+        let mut trial = None;
         loop {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
             let due = select! {
@@ -189,6 +203,7 @@ impl Coordinator {
                 }
                 () = context.wakeups.list_wanted() => self.list_now(),
                 outcome = finished(&mut listing) => self.apply_listing(outcome),
+                () = tried(&mut trial) => None,
                 () = context.wakeups.pass_wanted() => Some(Instant::now()),
                 () = sleep_until(wake_at) => None,
             };
@@ -198,6 +213,9 @@ impl Coordinator {
             }
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
                 self.pass(begun, false).await;
+            }
+            if let Some(shard) = self.trial_shard.take().filter(|_| trial.is_none()) {
+                trial = Some(begin_trial(&context, shard));
             }
         }
     }

@@ -17,7 +17,10 @@ use crate::{
     error::{KinesisError, chain::Chain, service::StoreError},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, StoreFuture},
-    state::{dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle, wakeups::Wakeups},
+    state::{
+        dead_letter_queue::DeadLetterQueue, events::Events, lifecycle::Lifecycle, read_health::ReadHealth,
+        wakeups::Wakeups,
+    },
     types::id::ShardId,
 };
 
@@ -40,6 +43,8 @@ pub(crate) struct SubscriptionContext {
     /// Running, closing, or over: all tasks watch it.
     pub(crate) lifecycle: Lifecycle,
     pub(crate) gauges: Gauges,
+    /// Whether this instance can read.
+    pub(crate) read_health: ReadHealth,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     warned: Warned,
@@ -79,6 +84,7 @@ impl SubscriptionContext {
             stream,
             owner,
             budget: Budget::new(settings.max_buffered_bytes),
+            read_health: ReadHealth::new(2 * settings.renew_interval),
             read_limit: AtomicU32::new(settings.read_limit),
             settings,
             service,

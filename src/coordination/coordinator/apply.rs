@@ -40,8 +40,9 @@ impl Coordinator {
     async fn apply_leases(&mut self, pass: &Pass<'_>, begun: Instant, is_first: bool) {
         // The rows show what became of these takes, and this pass makes those again that are still needed.
         self.unconfirmed.clear();
-        self.expiry.observe(pass.rows, pass.now);
-        self.requests.observe(pass.rows, &self.context.owner, pass.now);
+        let unobserved = self.looks.look(pass.now);
+        self.expiry.observe(pass.rows, unobserved, pass.now);
+        self.requests.observe(pass.rows, &self.context.owner, unobserved, pass.now);
         if let Some(twins) = self.find_twin(pass) {
             return self.context.fail(KinesisError::DuplicateOwner {
                 stream: Arc::clone(&self.context.stream),
@@ -60,6 +61,7 @@ impl Coordinator {
         for outcome in outcomes.into_iter().flatten() {
             self.enter(outcome);
         }
+        self.trial_shard = self.trial_shard(&candidates.would_take, pass);
         let asks = self.ask(pass, &candidates.would_take).await;
         if self.context.settings.stop_at_tip {
             self.context.events.finish(!asks && self.is_all_read(pass));
