@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{CALLS_AT_ONCE, Coordinator, Phase, opening::SubscriptionOpening, pass::Pass};
 use crate::{
     config::position::Position,
-    coordination::lineage::InitialShards,
+    coordination::{expiry::Unobserved, lineage::InitialShards},
     error::{KinesisError, chain::Chain},
     lease::Lease,
 };
@@ -43,7 +43,7 @@ impl Coordinator {
         let unobserved = self.looks.look(pass.now);
         self.expiry.observe(pass.rows, unobserved, pass.now);
         self.requests.observe(pass.rows, &self.context.owner, unobserved, pass.now);
-        if let Some(twins) = self.find_twin(pass) {
+        if let Some(twins) = self.find_twin(pass, unobserved) {
             return self.context.fail(KinesisError::DuplicateOwner {
                 stream: Arc::clone(&self.context.stream),
                 shard: twins.key.shard.clone(),
@@ -72,7 +72,7 @@ impl Coordinator {
     }
 
     /// A row that shows that another process runs under this owner id and that this one must yield (E4).
-    fn find_twin<'a>(&mut self, pass: &Pass<'a>) -> Option<&'a Lease> {
+    fn find_twin<'a>(&mut self, pass: &Pass<'a>, unobserved: Unobserved) -> Option<&'a Lease> {
         let Self { context, shards, expiry, ownership, .. } = self;
         let (me, ttl) = (&context.owner, context.settings.lease_ttl);
         ownership.adopt(pass.rows, me);
@@ -82,7 +82,7 @@ impl Coordinator {
             return Some(row);
         }
         let alive = in_my_name().filter(|row| !expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
-        ownership.yields_to(alive, ttl, pass.now)
+        ownership.yields_to(alive, ttl, (unobserved, pass.now))
     }
 
     /// Decides the opening when shards and rows are known for the first time.
