@@ -8,6 +8,7 @@
 //! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move,
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
+//! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`retention`]: how long the stream keeps records,
 //! - [`stats`]: the public snapshot.
@@ -20,6 +21,7 @@ mod interleavings;
 pub(crate) mod lease_reads;
 pub(crate) mod lifecycle;
 pub(crate) mod page;
+pub(crate) mod read_health;
 pub(crate) mod retention;
 pub(crate) mod settlement;
 pub(crate) mod shard;

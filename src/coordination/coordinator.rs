@@ -20,6 +20,7 @@
 //! - [`rebalance`]: handing over requested shards, and requesting shards from others.
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
+//! - [`trial`]: what an instance does that could not read.
 //! - [`unconfirmed`]: takes without a response.
 //! - [`unreadable`]: rows that make no sense.
 //! - [`seek`]: moving running shards to another position.
@@ -37,14 +38,21 @@ use tracing::Instrument;
 
 pub(crate) use self::seek::Seek;
 use self::{
-    candidates::Unowned, listing::finished, listing_pages::Sightings, opening::SubscriptionOpening,
-    ownership::Ownership, schedule::ListingSchedule, unconfirmed::Unconfirmed, unreadable::UnreadableRows,
+    candidates::Unowned,
+    listing::finished,
+    listing_pages::Sightings,
+    opening::SubscriptionOpening,
+    ownership::Ownership,
+    schedule::ListingSchedule,
+    trial::{begin_trial, tried},
+    unconfirmed::Unconfirmed,
+    unreadable::UnreadableRows,
 };
 use crate::{
     config::position::Plan,
     coordination::{
         balance::OpenRequests,
-        expiry::ExpiryWatch,
+        expiry::{ExpiryWatch, Looks},
         shard_list::{RemovedShard, ShardList},
     },
     kinesis::{ListedShard, ServiceTime},
@@ -54,6 +62,7 @@ use crate::{
         context::{EndsTheSubscription, SubscriptionContext},
         shard::Shards,
     },
+    types::id::ShardId,
 };
 
 mod apply;
@@ -69,6 +78,7 @@ mod removed;
 mod schedule;
 mod seek;
 mod take;
+mod trial;
 mod unconfirmed;
 mod unreadable;
 
@@ -122,11 +132,14 @@ struct Coordinator {
     /// What the pages of a listing have shown since the last pass.
     sightings: Sightings,
     next_pass: Instant,
+    looks: Looks,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
     unowned: Unowned,
     unreadable: UnreadableRows,
+    /// A shard to read once, which shows whether this instance can read again.
+    trial_shard: Option<ShardId>,
     /// Takes without a response since the leases were read last.
     unconfirmed: Vec<Unconfirmed>,
 }
@@ -143,6 +156,7 @@ pub(crate) fn start(
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
         sightings: Sightings::default(),
+        looks: Looks::new(context.settings.renew_interval, context.settings.lease_ttl),
         plan: context.settings.plan.clone(),
         context,
         shards,
@@ -159,6 +173,7 @@ pub(crate) fn start(
         requests: OpenRequests::default(),
         unowned: Unowned::default(),
         unreadable: UnreadableRows::default(),
+        trial_shard: None,
         unconfirmed: Vec::new(),
     };
     let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
@@ -184,6 +199,7 @@ impl Coordinator {
         }
         // It fails only if `subscribe` was cancelled.
         let _ = ready.send(());
+        let mut trial = None;
         loop {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
             let due = select! {
@@ -195,6 +211,7 @@ impl Coordinator {
                 }
                 () = context.wakeups.list_wanted() => self.list_now(),
                 outcome = finished(&mut listing) => self.apply_listing(outcome),
+                () = tried(&mut trial) => None,
                 () = context.wakeups.pass_wanted() => Some(Instant::now()),
                 () = sleep_until(wake_at) => None,
             };
@@ -204,6 +221,9 @@ impl Coordinator {
             }
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
                 self.pass(begun, false, &mut listing).await;
+            }
+            if let Some(shard) = self.trial_shard.take().filter(|_| trial.is_none()) {
+                trial = Some(begin_trial(&context, shard));
             }
         }
     }

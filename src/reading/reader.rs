@@ -264,6 +264,7 @@ impl Reader {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
         (self.failures, self.expired) = (0, 0);
+        self.context.read_health.good_read();
         self.shard.set_not_found(false);
         let is_closed = self.shard.view().is_closed();
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());

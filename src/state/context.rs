@@ -19,7 +19,7 @@ use crate::{
     lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
     state::{
         dead_letter_queue::DeadLetterQueue, events::Events, lease_reads::LeaseReadLimit, lifecycle::Lifecycle,
-        retention::Retention, wakeups::Wakeups,
+        read_health::ReadHealth, retention::Retention, wakeups::Wakeups,
     },
     types::id::ShardId,
 };
@@ -44,6 +44,8 @@ pub(crate) struct SubscriptionContext {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) gauges: Gauges,
     pub(crate) retention: Retention,
+    /// Whether this instance can read.
+    pub(crate) read_health: ReadHealth,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     lease_read_limit: LeaseReadLimit,
@@ -84,6 +86,7 @@ impl SubscriptionContext {
             stream,
             owner,
             budget: Budget::new(settings.max_buffered_bytes),
+            read_health: ReadHealth::new(2 * settings.renew_interval),
             read_limit: AtomicU32::new(settings.read_limit),
             lease_read_limit: LeaseReadLimit::new(settings.renew_interval),
             settings,

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     config::position::Position,
-    coordination::lineage::InitialShards,
+    coordination::{expiry::Unobserved, lineage::InitialShards},
     error::{KinesisError, chain::Chain, service::StoreError},
     lease::{Lease, Leases},
     util::timer::sleep_until_some,
@@ -40,7 +40,8 @@ impl Coordinator {
         match response {
             Ok(leases) => {
                 let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
-                self.apply_leases(&pass, begun, is_first).await;
+                let unobserved = self.looks.look(asked_at, read_at);
+                self.apply_leases(&pass, unobserved, begun, is_first).await;
             }
             Err(error) => context.report_store("reading the leases", error),
         }
@@ -88,12 +89,12 @@ impl Coordinator {
         }
     }
 
-    async fn apply_leases(&mut self, pass: &Pass<'_>, begun: Instant, is_first: bool) {
+    async fn apply_leases(&mut self, pass: &Pass<'_>, unobserved: Unobserved, begun: Instant, is_first: bool) {
         // The rows show what became of these takes, and this pass makes those again that are still needed.
         self.unconfirmed.clear();
-        self.expiry.observe(pass.rows, pass.now);
-        self.requests.observe(pass.rows, &self.context.owner, pass.now);
-        if let Some(twins) = self.find_twin(pass) {
+        self.expiry.observe(pass.rows, unobserved, pass.now);
+        self.requests.observe(pass.rows, &self.context.owner, unobserved, pass.now);
+        if let Some(twins) = self.find_twin(pass, unobserved) {
             return self.context.fail(KinesisError::DuplicateOwner {
                 stream: Arc::clone(&self.context.stream),
                 shard: twins.key.shard.clone(),
@@ -112,6 +113,7 @@ impl Coordinator {
         for outcome in outcomes.into_iter().flatten() {
             self.enter(outcome);
         }
+        self.trial_shard = self.trial_shard(&candidates.would_take, pass);
         let asks = self.ask(pass, &candidates.would_take).await;
         if self.context.settings.stop_at_tip {
             self.context.events.finish(!asks && self.is_all_read(pass));
@@ -122,7 +124,7 @@ impl Coordinator {
     }
 
     /// A row that shows that another process runs under this owner id and that this one must yield (E4).
-    fn find_twin<'a>(&mut self, pass: &Pass<'a>) -> Option<&'a Lease> {
+    fn find_twin<'a>(&mut self, pass: &Pass<'a>, unobserved: Unobserved) -> Option<&'a Lease> {
         let Self { context, shards, expiry, ownership, .. } = self;
         let (me, ttl) = (&context.owner, context.settings.lease_ttl);
         ownership.adopt(pass.rows, me);
@@ -132,7 +134,7 @@ impl Coordinator {
             return Some(row);
         }
         let alive = in_my_name().filter(|row| !expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
-        ownership.yields_to(alive, ttl, pass.now)
+        ownership.yields_to(alive, ttl, (unobserved, pass.now))
     }
 
     /// Decides the opening when shards and rows are known for the first time.

@@ -52,6 +52,9 @@ impl Coordinator {
     /// Requests the leases that this instance needs for the fleet to be even. Returns whether there were any.
     pub(super) async fn ask(&self, pass: &Pass<'_>, would_take: &BTreeSet<ShardId>) -> bool {
         let context = &self.context;
+        if self.holds_back(pass).is_some() {
+            return false;
+        }
         let held: Vec<HeldShard<'_>> =
             pass.rows.iter().filter_map(|row| self.held_shard(row, would_take, pass.now)).collect();
         // Of this instance's own leases, `held` contains only those that others requested. Some may have been released

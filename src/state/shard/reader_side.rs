@@ -88,6 +88,7 @@ impl Shard {
                 inner.aside = None;
             }
         });
+        self.context.read_health.gave_up(Instant::now());
         self.room.notify_waiters();
     }
 
