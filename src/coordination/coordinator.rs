@@ -38,7 +38,8 @@ use tracing::Instrument;
 pub(crate) use self::seek::Seek;
 use self::{
     candidates::Unowned, listing::finished, listing_pages::Sightings, opening::SubscriptionOpening,
-    ownership::Ownership, schedule::ListingSchedule, unconfirmed::Unconfirmed, unreadable::UnreadableRows,
+    ownership::Ownership, removed::is_same_stream, schedule::ListingSchedule, unconfirmed::Unconfirmed,
+    unreadable::UnreadableRows,
 };
 use crate::{
     config::position::Plan,
@@ -228,6 +229,6 @@ impl Coordinator {
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).
     fn is_of_this_stream(&self, row: &Lease) -> bool {
-        row.stream_created.zip(self.beginning.created).is_none_or(|(row, stream)| row == stream)
+        is_same_stream(row.stream_created, self.beginning.created)
     }
 }
