@@ -43,6 +43,7 @@ use self::{
     listing_pages::Sightings,
     opening::SubscriptionOpening,
     ownership::Ownership,
+    removed::is_same_stream,
     schedule::ListingSchedule,
     trial::{begin_trial, tried},
     unconfirmed::Unconfirmed,
@@ -246,6 +247,6 @@ impl Coordinator {
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).
     fn is_of_this_stream(&self, row: &Lease) -> bool {
-        row.stream_created.zip(self.beginning.created).is_none_or(|(row, stream)| row == stream)
+        is_same_stream(row.stream_created, self.beginning.created)
     }
 }

@@ -94,7 +94,7 @@ impl Kinesis {
         let shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
         let state = State {
             exists: true,
-            created: EPOCH,
+            created: EPOCH + 123,
             older: 0,
             retention: None,
             on_trimmed: OnTrimmed::Reject,
@@ -240,6 +240,12 @@ impl Kinesis {
         state.created = self.millis();
         state.older += 1;
         state.shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
+    }
+
+    /// Tells the creation time in whole seconds from now on.
+    pub(crate) fn tell_seconds(&self) {
+        let mut state = lock(&self.state);
+        state.created -= state.created % 1_000;
     }
 
     /// Deletes the stream.

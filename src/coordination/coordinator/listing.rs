@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::{
     Coordinator, Phase,
     listing_pages::{ListedAt, Sightings, list_all},
+    removed::is_same_stream,
 };
 use crate::{
     coordination::shard_list::ShardList,
@@ -78,9 +79,10 @@ impl Coordinator {
         ListingOutcome { begun, created, listed }: ListingOutcome,
     ) -> Option<Instant> {
         let (context, now) = (Arc::clone(&self.context), Instant::now());
-        if created.is_some() && created != self.beginning.created {
+        if !is_same_stream(created, self.beginning.created) {
             self.start_over(created);
         }
+        self.beginning.created = self.beginning.created.or(created);
         let before = self.shard_list.changes();
         match listed {
             Ok(listed) => {

@@ -29,6 +29,7 @@ use crate::{
     error::chain::Chain,
     lease::{Lease, Write},
     types::id::ShardId,
+    util::cut::cut,
 };
 
 impl Coordinator {
@@ -43,7 +44,7 @@ impl Coordinator {
             if shard.hand_over(row.epoch, until) {
                 let (shard_id, epoch) = (&row.key.shard, row.epoch);
                 tracing::info!(
-                    shard = %shard_id, epoch, %requester, "handing the shard over to the instance that requested it"
+                    shard = %shard_id, epoch, requester = %cut(requester), "handing the shard over to the instance that requested it"
                 );
             }
         }
@@ -71,7 +72,7 @@ impl Coordinator {
             let shard_id = &row.key.shard;
             match context.answer(context.store.ask(&row.key, row.seen(), &context.owner)).await {
                 Ok(Write::Applied(())) => {
-                    tracing::info!(shard = %shard_id, owner = row.owner.as_deref(), "requested the shard");
+                    tracing::info!(shard = %shard_id, owner = row.owner.as_deref().map(cut).as_deref(), "requested the shard");
                 }
                 // The next pass requests it again if the fleet is still uneven.
                 Ok(Write::Refused(_)) => {

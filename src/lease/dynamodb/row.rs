@@ -17,6 +17,7 @@ use crate::{
     error::service::{StoreError, StoreErrorKind},
     lease::{Lease, LeaseKey},
     types::id::ShardId,
+    util::cut::cut,
 };
 
 /// The largest epoch and counter. The KCL reads them as 64-bit numbers with a sign, and every write adds one.
@@ -144,9 +145,10 @@ impl<'a> Row<'a> {
     }
 
     pub(super) fn nonsense(&self, attribute: &str, needed: &str) -> StoreError {
-        let given = self.item.get(attribute);
+        let given = format!("{:?}", self.item.get(attribute));
+        let given = cut(&given);
         StoreError::new(format!(
-            "table {:?}, row {:?}: {attribute} makes no sense: {needed} is needed, but it is {given:?}; correct or \
+            "table {:?}, row {:?}: {attribute} makes no sense: {needed} is needed, but it is {given}; correct or \
              delete the row",
             self.table,
             self.key()
@@ -226,6 +228,16 @@ mod tests {
             let start = format!("table \"leases\", row \"c/s/x\": {name} makes no sense: ");
             assert!(error.starts_with(&start), "{name} {value:?}: {error}");
         }
+    }
+
+    // X3
+    #[test]
+    fn an_error_about_a_long_value_is_short_and_says_what_to_do() {
+        let error = read([(CHECKPOINT, text("x".repeat(300_000)))]).unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("table \"leases\", row \"c/s/x\": checkpoint makes no sense: "), "{said}");
+        assert!(said.ends_with("bytes); correct or delete the row"), "{said}");
+        assert!(said.len() < 1_000 && format!("{error:?}").len() < 1_000);
     }
 
     // E5
