@@ -21,6 +21,7 @@ use crate::{
     error::service::ServiceFailure,
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     reading::{
+        giving_up::FailedCalls,
         pacing::{Pace, ReadOutcome},
         refused_position::RefusedPosition,
         slow_reads::SlowReads,
@@ -67,8 +68,7 @@ pub(crate) struct Reader {
     /// Where a new iterator starts: after the last record that was read, or where the shard was opened.
     resume: Origin,
     pace: Pace,
-    /// Failures in a row.
-    failures: u32,
+    failed_calls: FailedCalls,
     /// Reads in a row whose iterator had expired.
     expired: u32,
     /// How many bytes the next read may bring.
@@ -116,7 +116,7 @@ impl Reader {
             opening,
             cursor: Cursor::Lost,
             resume: origin,
-            failures: 0,
+            failed_calls: FailedCalls::default(),
             expired: 0,
             forecast,
             has_checkpoint: false,
@@ -148,6 +148,7 @@ impl Reader {
     }
 
     async fn open_at(&mut self, subscribed_at: ServiceTime) {
+        let sent_at = Instant::now();
         let placed = self.iterator().await;
         let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at);
         if self.resume == Origin::Latest {
@@ -157,7 +158,7 @@ impl Reader {
         match placed {
             Ok(placed) => self.cursor = Cursor::At(placed.iterator),
             // One failure is no reason to stop.
-            Err(failure) => drop(self.handle_failure(failure)),
+            Err(failure) => drop(self.handle_failure(failure, sent_at)),
         }
     }
 
@@ -208,6 +209,7 @@ impl Reader {
 
     /// Fetches a new iterator at the place where reading continues (R8).
     async fn place(&mut self) -> ReadStep {
+        let sent_at = Instant::now();
         match self.iterator().await {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
@@ -216,7 +218,7 @@ impl Reader {
                 self.stuck_iterator = StuckIterator::default();
                 ReadStep::Again
             }
-            Err(failure) => self.handle_failure(failure),
+            Err(failure) => self.handle_failure(failure, sent_at),
         }
     }
 
@@ -227,7 +229,7 @@ impl Reader {
     /// Makes one GetRecords call.
     async fn read(&mut self, iterator: &str) -> ReadStep {
         let mut grant = self.context.budget.admit(self.forecast).await;
-        let limit = self.context.read_limit();
+        let (limit, sent_at) = (self.context.read_limit(), Instant::now());
         match self.fetch(iterator, limit, &mut grant).await {
             Ok(fetched) => {
                 self.check_slow_reads(&fetched, limit);
@@ -235,7 +237,7 @@ impl Reader {
             }
             Err(failure) => {
                 drop(grant);
-                self.handle_failure(failure)
+                self.handle_failure(failure, sent_at)
             }
         }
     }
@@ -263,7 +265,7 @@ impl Reader {
     async fn received(&mut self, fetched: Fetched, limit: u32, mut grant: Grant) -> ReadStep {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
-        (self.failures, self.expired) = (0, 0);
+        (self.failed_calls, self.expired) = (FailedCalls::default(), 0);
         self.context.read_health.good_read();
         self.shard.set_not_found(false);
         let is_closed = self.shard.view().is_closed();

@@ -52,11 +52,13 @@ pub(crate) struct SubscriptionContext {
     warned: Warned,
 }
 
-/// Numbers that one task sets for the statistics.
+/// What one task sets for the statistics and for other tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     /// Shards of the opening that other instances hold and that may still become free (E5).
     pub(crate) awaited: AtomicUsize,
+    /// Whether another instance holds a live lease, according to the last read of the leases.
+    pub(crate) others_in_sight: AtomicBool,
     /// Shards that are ready to be read and unowned, and for which this instance has no free lease.
     pub(crate) unowned: AtomicUsize,
 }

@@ -1,6 +1,9 @@
 //! One pass: the coordinator reads the lease rows and acts on them.
 
-use std::{pin::pin, sync::Arc};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+};
 
 use futures::{StreamExt, stream};
 use tokio::{
@@ -103,6 +106,7 @@ impl Coordinator {
             });
         }
         self.report_unreadable(pass);
+        self.look_for_others(pass);
         self.open_if_listed(pass, begun);
         self.leave_removed(pass);
         self.hand_over(pass);
@@ -135,6 +139,15 @@ impl Coordinator {
         }
         let alive = in_my_name().filter(|row| !expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
         ownership.yields_to(alive, ttl, (unobserved, pass.now))
+    }
+
+    /// Notes whether another instance is alive. Without one, a reader has nobody to leave its shard to.
+    fn look_for_others(&self, pass: &Pass<'_>) {
+        let is_other = |row: &&Lease| row.owner.as_ref().is_some_and(|owner| *owner != self.context.owner);
+        let ttl = self.context.settings.lease_ttl;
+        let is_alive = |row: &Lease| !self.expiry.is_unchanged_for(&row.key.shard, ttl, pass.now);
+        let in_sight = pass.rows.iter().filter(is_other).any(is_alive);
+        self.context.gauges.others_in_sight.store(in_sight, Ordering::Relaxed);
     }
 
     /// Decides the opening when shards and rows are known for the first time.

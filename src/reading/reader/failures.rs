@@ -1,6 +1,6 @@
 //! How a reader handles failed calls and checkpoints that lead nowhere.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use tokio::time::{Duration, Instant};
 
@@ -12,25 +12,24 @@ use crate::{
         chain::Chain,
         service::{FailureKind, ServiceFailure},
     },
-    reading::pacing::ReadOutcome,
+    reading::{
+        giving_up::{AfterFailure, Surroundings},
+        pacing::ReadOutcome,
+    },
     state::retention::Unavailable,
     types::id::SequenceNumber,
     util::backoff::doubled,
 };
 
-/// The number of errors in a row after which a reader gives up (R10).
-const MAX_FAILURES: u32 = 11;
-
 /// How many iterators in a row may expire without a report (R8).
 const EXPIRED_IN_SILENCE: u32 = 2;
 
-/// The pauses between reads that keep failing.
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+/// The pauses between iterators that expire in a row: the first, and the longest.
+const EXPIRY_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
 impl Reader {
     /// Handles a failed call. The pace decides how long to pause.
-    pub(super) fn handle_failure(&mut self, failure: ServiceFailure) -> ReadStep {
+    pub(super) fn handle_failure(&mut self, failure: ServiceFailure, sent_at: Instant) -> ReadStep {
         let outcome = match failure.kind() {
             FailureKind::Throttled => {
                 self.shard.count(|counts| counts.throttles += 1);
@@ -43,12 +42,12 @@ impl Reader {
                 if self.checkpoint().is_none() {
                     // The service refuses a place that this reader has read itself: the next one starts at the
                     // checkpoint.
-                    return self.failed(failure, MAX_FAILURES);
+                    return self.failed(failure, sent_at, true);
                 }
                 self.lose_checkpoint(Some(failure));
                 ReadOutcome::Void
             }
-            _ => return self.failed(failure, self.failures + 1),
+            _ => return self.failed(failure, sent_at, false),
         };
         self.pace.read_done(Instant::now(), outcome);
         ReadStep::Again
@@ -66,36 +65,51 @@ impl Reader {
         }
         match self.expired - 1 {
             0 => ReadOutcome::Void,
-            again => ReadOutcome::Backoff(doubled(FIRST_BACKOFF, LONGEST_BACKOFF, again)),
+            again => {
+                let [first, longest] = EXPIRY_PAUSES;
+                ReadOutcome::Failed(doubled(first, longest, again))
+            }
         }
     }
 
-    /// Handles an error that is the last of this many in a row, and gives up after too many.
-    fn failed(&mut self, failure: ServiceFailure, failures: u32) -> ReadStep {
-        let kind = failure.kind();
-        self.failures = failures;
-        let gives_up = self.failures >= MAX_FAILURES;
+    /// Counts an error. Gives up if that helps, or at once if this reader cannot go on.
+    fn failed(&mut self, failure: ServiceFailure, sent_at: Instant, cannot_go_on: bool) -> ReadStep {
+        let (kind, now) = (failure.kind(), Instant::now());
+        let surroundings = Surroundings {
+            others_in_sight: self.context.gauges.others_in_sight.load(Ordering::Relaxed),
+            open_deliveries: self.shard.open_deliveries().is_some(),
+        };
+        let next = match self.failed_calls.fail(sent_at, now, surroundings) {
+            _ if cannot_go_on => AfterFailure::GiveUp,
+            next => next,
+        };
+        let gives_up = next == AfterFailure::GiveUp;
+        let is_first = self.failed_calls.count() == 1;
         if let FailureKind::NotFound = kind {
             self.shard.set_not_found(true);
         }
         // One check is enough for all failures in a row.
         if let FailureKind::NotFound | FailureKind::Rejected | FailureKind::InvalidPosition = kind
-            && (self.failures == 1 || gives_up)
+            && (is_first || gives_up)
         {
             self.context.wakeups.check_stream_now();
         }
         // A listing shows before the next attempt whether the shard or the whole stream is gone, and the next attempt
         // shows whether the checkpoint is.
         let may_pass = matches!(kind, FailureKind::NotFound | FailureKind::InvalidPosition);
-        if !may_pass || self.failures > 1 {
-            self.report(failure, failures, gives_up);
+        if !may_pass || !is_first {
+            self.report(failure, self.failed_calls.count(), gives_up);
         }
-        if gives_up {
-            self.shard.gave_up(self.opening.generation);
-            return ReadStep::Stopped;
+        match next {
+            AfterFailure::Retry(pause) => {
+                self.pace.read_done(now, ReadOutcome::Failed(pause));
+                ReadStep::Again
+            }
+            AfterFailure::GiveUp => {
+                self.shard.gave_up(self.opening.generation);
+                ReadStep::Stopped
+            }
         }
-        self.pace.read_done(Instant::now(), ReadOutcome::Failed);
-        ReadStep::Again
     }
 
     /// Continues at the oldest available record, and reports that the checkpoint is lost.

@@ -179,20 +179,22 @@ async fn an_instance_that_cannot_list_the_shards_requests_none() {
 // E5, R10
 #[tokio::test(start_paused = true)]
 async fn a_shard_given_up_before_the_last_listing_is_taken_at_the_hand_over() {
-    let harness = Harness::new(&["a", "b", "c"]);
+    let harness = Harness::new(&["a", "b", "c", "z"]);
     harness.kinesis.put("a", 1);
     let instance = harness.instance("A");
     instance.service.script.plan(Rule::on(ServiceOp::GetRecords).times(3 * 11), Fault::Fail(FailureKind::Other));
-    let a = instance.subscribe(horizon()).await;
+    let a = instance.subscribe(horizon().max_leases(3)).await;
+    // A reader gives up only for the sake of another instance that is in sight.
+    let c = harness.instance("C").subscribe(latest().max_leases(1)).await;
     harness.until(10_500).await;
     let mut b = harness.instance("B").subscribe(horizon()).await;
-    assert_eq!(harness.shares().await, shares([("B", 3)]));
+    assert_eq!(harness.shares().await, shares([("B", 3), ("C", 1)]));
     let record = next(&mut b).await;
     harness.until(21_000).await;
     record.ack();
     harness.until(24_000).await;
-    assert_eq!(harness.shares().await, shares([("A", 1), ("B", 2)]));
-    drop((a, b));
+    assert_eq!(harness.shares().await, shares([("A", 1), ("B", 2), ("C", 1)]));
+    drop((a, b, c));
 }
 
 // E5
