@@ -40,6 +40,7 @@ mod expired_iterators;
 mod failed_reads;
 mod fleet;
 mod forced_start;
+mod lasting_failures;
 mod lease_handle;
 mod leases;
 mod lineage;

@@ -8,12 +8,14 @@
 //! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move,
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
+//! - [`failures`]: what fails and since when, and what was lost,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`stats`]: the public snapshot.
 
 pub(crate) mod context;
 pub(crate) mod dead_letter_queue;
 pub(crate) mod events;
+pub(crate) mod failures;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 pub(crate) mod lease_reads;

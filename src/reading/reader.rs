@@ -18,7 +18,7 @@ use tracing::{Instrument, Span};
 use crate::{
     budget::{Forecast, Grant},
     config::position::Origin,
-    error::service::ServiceFailure,
+    error::{service::ServiceFailure, work::Work},
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     reading::{
         pacing::{Pace, ReadOutcome},
@@ -265,6 +265,7 @@ impl Reader {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
         self.failures = 0;
+        self.context.succeeded(Work::ReadShards);
         self.shard.set_not_found(false);
         let is_closed = self.shard.view().is_closed();
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     config::position::Position,
     coordination::lineage::InitialShards,
-    error::{KinesisError, chain::Chain, service::StoreError},
+    error::{KinesisError, chain::Chain, service::StoreError, work::Work},
     lease::{Lease, Leases},
     util::timer::sleep_until_some,
 };
@@ -39,6 +39,7 @@ impl Coordinator {
         self.expiry.asked(asked_at);
         match response {
             Ok(leases) => {
+                context.succeeded(Work::ReadLeases);
                 let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
                 self.apply_leases(&pass, begun, is_first).await;
             }
@@ -142,8 +143,8 @@ impl Coordinator {
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
             let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.context.stream) };
-            tracing::warn!(error = %Chain(&error), "ignoring the checkpoints of the old stream");
-            self.context.events.error(None, error);
+            tracing::error!(error = %Chain(&error), "ignoring the checkpoints of the old stream");
+            self.context.report(None, error);
         }
         // Shards that have a row and are not listed count as missing from here on. A listing older than the pass says
         // nothing about a row that appeared since.

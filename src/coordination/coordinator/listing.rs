@@ -30,6 +30,7 @@ use crate::{
         ErrorClass, KinesisError,
         chain::Chain,
         service::{FailureKind, ServiceFailure},
+        work::Work,
     },
     kinesis::{ListedShard, Listing},
     state::context::SubscriptionContext,
@@ -97,6 +98,7 @@ impl Coordinator {
         let before = self.shard_list.changes();
         match listed {
             Ok(listed) => {
+                context.succeeded(Work::ListShards);
                 self.listings.completed(now);
                 if matches!(self.phase, Phase::Unlisted) && !listed.is_empty() {
                     self.phase = Phase::Listed(listed.iter().map(|(shard, _)| shard.clone()).collect());
@@ -111,7 +113,7 @@ impl Coordinator {
             }
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "the shards could not be listed");
-                context.events.error(None, error);
+                context.report(None, error);
             }
         }
         let eagerly = self.shard_list.is_empty() || self.misses_children();
