@@ -8,6 +8,7 @@
 //! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move,
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
+//! - [`failures`]: what fails and since when, and what was lost,
 //! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`retention`]: how long the stream keeps records,
@@ -16,6 +17,7 @@
 pub(crate) mod context;
 pub(crate) mod dead_letter_queue;
 pub(crate) mod events;
+pub(crate) mod failures;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 pub(crate) mod lease_reads;

@@ -29,6 +29,7 @@ use crate::{
         KinesisError,
         chain::Chain,
         service::{StoreError, StoreErrorKind},
+        work::Work,
     },
     lease::{Lease, Write},
     state::{
@@ -165,6 +166,9 @@ impl LeaseRenewer {
 
     /// Applies the response to a call, and starts the next call for its shard.
     fn complete(&mut self, (shard, op, sent_at, answer): StoreResponse) {
+        if answer.is_ok() {
+            self.context.succeeded(Work::WriteLeases);
+        }
         match answer {
             Ok(Write::Applied(())) => self.applied(&shard, &op, sent_at),
             Ok(Write::Refused(row)) => self.refused(&shard, &op, row),

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     config::position::Position,
     coordination::{expiry::Unobserved, lineage::InitialShards},
-    error::{KinesisError, chain::Chain, service::StoreError},
+    error::{KinesisError, chain::Chain, service::StoreError, work::Work},
     lease::{Lease, Leases},
     util::timer::sleep_until_some,
 };
@@ -42,6 +42,7 @@ impl Coordinator {
         self.expiry.asked(asked_at);
         match response {
             Ok(leases) => {
+                context.succeeded(Work::ReadLeases);
                 let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
                 let unobserved = self.looks.look(asked_at, read_at);
                 self.apply_leases(&pass, unobserved, begun, is_first).await;
@@ -157,8 +158,8 @@ impl Coordinator {
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
             let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.context.stream) };
-            tracing::warn!(error = %Chain(&error), "ignoring the checkpoints of the old stream");
-            self.context.events.error(None, error);
+            tracing::error!(error = %Chain(&error), "ignoring the checkpoints of the old stream");
+            self.context.report(None, error);
         }
         // Shards that have a row and are not listed count as missing from here on. A listing older than the pass says
         // nothing about a row that appeared since.

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     coordination::shard_list::ShardList,
-    error::{ErrorClass, KinesisError, chain::Chain, service::FailureKind},
+    error::{ErrorClass, KinesisError, chain::Chain, service::FailureKind, work::Work},
     state::context::SubscriptionContext,
     types::id::ShardId,
     util::mutex::lock,
@@ -86,6 +86,7 @@ impl Coordinator {
         let before = self.shard_list.changes();
         match listed {
             Ok(listed) => {
+                context.succeeded(Work::ListShards);
                 self.listings.completed(now);
                 if matches!(self.phase, Phase::Unlisted) && !listed.is_empty() {
                     self.phase = Phase::Listed(listed.iter().map(|(shard, _)| shard.clone()).collect());
@@ -100,7 +101,7 @@ impl Coordinator {
             }
             Err(error) => {
                 tracing::warn!(error = %Chain(&error), "the shards could not be listed");
-                context.events.error(None, error);
+                context.report(None, error);
             }
         }
         let eagerly = self.shard_list.is_empty() || self.misses_children();

@@ -57,10 +57,10 @@ impl Coordinator {
         let was_opened = was_inferred || shard.as_ref().is_some_and(|shard| shard.view().was_opened());
         if was_opened && row.is_some_and(is_unread) {
             let error = KinesisError::ShardGone { stream: Arc::clone(&self.context.stream), shard: shard_id.clone() };
-            tracing::warn!(error = %Chain(&error), "a shard is gone");
+            tracing::error!(error = %Chain(&error), "a shard is gone");
             match &shard {
                 Some(shard) => shard.report(error),
-                None => self.context.events.error(Some(shard_id), error),
+                None => self.context.report(Some(shard_id), error),
             }
         }
         if let Some(shard) = shard {
