@@ -125,6 +125,7 @@ impl Coordinator {
         }
         if pass.after_listing {
             self.delete_stale_rows(pass).await;
+            self.forget_removed(pass);
         }
     }
 
