@@ -2,6 +2,7 @@
 //!
 //! - [`service`]: failures of single calls on Kinesis and on the lease store, which errors carry as their source.
 //! - [`chain`]: an error and its causes in one line, for logs.
+//! - [`work`]: which work of a subscription an error interrupts, and whether waiting can end it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,6 +18,7 @@ use crate::{
 
 pub(crate) mod chain;
 pub(crate) mod service;
+pub(crate) mod work;
 
 /// The error of every call and of every stream of this crate.
 ///
@@ -295,6 +297,22 @@ pub enum KinesisError {
         stream: Arc<str>,
     },
 
+    /// A failure that only a person can end has lasted for the [`patience`](crate::KinesisStream::patience) of the
+    /// subscription: a missing permission, a missing lease table or dead-letter stream, a table with another key, or a
+    /// KMS key that cannot be used. The library keeps trying, and yields this error once per patience.
+    /// [`SubscriptionStats::failing`](crate::SubscriptionStats::failing) shows the failure from its beginning.
+    #[error("stream {stream}: a failure has lasted for {} s, and only a person can end it", lasted.as_secs())]
+    #[non_exhaustive]
+    Lasting {
+        /// The stream.
+        stream: Arc<str>,
+        /// The time since the first such failure. No call of this kind has succeeded since.
+        lasted: Duration,
+        /// The last failure: [`Read`](Self::Read), [`List`](Self::List), [`Store`](Self::Store) or
+        /// [`DeadLetter`](Self::DeadLetter).
+        source: Arc<KinesisError>,
+    },
+
     /// The service refuses this record permanently, for example because it is too large for the stream. It was sent
     /// alone, so no other record is affected.
     #[error("stream {stream}: the service refuses the record")]
@@ -348,9 +366,15 @@ pub enum KinesisError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// The library handles it. It loses no record that the service still keeps.
+    /// The library handles it, and no record is lost.
     /// [`Subscription::tolerant`](crate::Subscription::tolerant) logs and drops these errors.
     Transient,
+    /// The library skipped records that the service no longer keeps, and reads on. It is logged at ERROR, and
+    /// [`SubscriptionStats::losses`](crate::SubscriptionStats::losses) counts it. `tolerant` drops these errors, too.
+    Loss,
+    /// The library keeps trying, but only a person can end the failure, and it has lasted for the
+    /// [`patience`](crate::KinesisStream::patience) of the subscription.
+    Lasting,
     /// The library will not deliver this record, or did not publish it.
     Record,
     /// The subscription ends after this error, or the call failed permanently.
@@ -374,10 +398,9 @@ impl KinesisError {
             | Self::LeaseLost { .. }
             | Self::Seek { .. }
             | Self::NotHeld { .. }
-            | Self::DeadLetter { .. }
-            | Self::CheckpointLost { .. }
-            | Self::ShardGone { .. }
-            | Self::StreamRecreated { .. } => ErrorClass::Transient,
+            | Self::DeadLetter { .. } => ErrorClass::Transient,
+            Self::CheckpointLost { .. } | Self::ShardGone { .. } | Self::StreamRecreated { .. } => ErrorClass::Loss,
+            Self::Lasting { .. } => ErrorClass::Lasting,
             Self::AggregatedRecord { .. } | Self::AttemptsSpent { .. } | Self::Refused { .. } | Self::GaveUp { .. } => {
                 ErrorClass::Record
             }

@@ -196,7 +196,7 @@ pub use crate::{
         sink::PublishSink,
         stats::PublishStats,
     },
-    state::stats::{ShardState, ShardStats, SubscriptionStats},
+    state::stats::{OngoingFailure, ShardState, ShardStats, SubscriptionStats},
     subscription::{
         Subscription, Tolerant,
         batch::Batch,

@@ -8,6 +8,8 @@
 //! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move,
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
+//! - [`failures`]: what fails and since when, and what was lost,
+//! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`retention`]: how long the stream keeps records,
 //! - [`stats`]: the public snapshot.
@@ -15,11 +17,13 @@
 pub(crate) mod context;
 pub(crate) mod dead_letter_queue;
 pub(crate) mod events;
+pub(crate) mod failures;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 pub(crate) mod lease_reads;
 pub(crate) mod lifecycle;
 pub(crate) mod page;
+pub(crate) mod read_health;
 pub(crate) mod retention;
 pub(crate) mod settlement;
 pub(crate) mod shard;

@@ -11,7 +11,10 @@ use aws_sdk_kinesis::{
     error::{ErrorMetadata, ProvideErrorMetadata, SdkError},
 };
 
-use crate::error::service::{Action, FailureKind, ServiceFailure};
+use crate::{
+    error::service::{Action, FailureKind, ServiceFailure},
+    util::cut::cut,
+};
 
 /// Classifies an error by how a caller reacts to it, and describes it. The error becomes the source.
 pub(crate) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
@@ -69,7 +72,7 @@ fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
         (None, Some(message)) => format!("HTTP {status}: {message}"),
         (None, None) => format!("HTTP {status} without an error code"),
     };
-    (kind, detail)
+    (kind, cut(&detail).into_owned())
 }
 
 /// The response is not one of Kinesis: a gateway answered, or the server closed the connection half-way.
@@ -233,6 +236,9 @@ mod tests {
         assert_eq!(text(400, meta().code("Odd").build()), "kinesis:GetRecords failed: Odd");
         assert_eq!(text(400, meta().message("no").build()), "kinesis:GetRecords failed: HTTP 400: no");
         assert_eq!(text(500, meta().build()), "kinesis:GetRecords failed: HTTP 500 without an error code");
+        let long = answered(400, meta().code("Odd").message("x".repeat(300_000)).build());
+        let said = [long.to_string(), format!("{long:?}"), long.source().unwrap().to_string()];
+        assert!(said.iter().all(|said| said.len() < 2_000), "{said:?}");
         let gateway = Failed::response_error("unexpected token '<'", response(502));
         assert_eq!(
             failure(Action::PutRecord, gateway).to_string(),

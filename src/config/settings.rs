@@ -34,6 +34,7 @@ pub(crate) struct Settings {
     pub(crate) renew_interval: Duration,
     pub(crate) list_interval: Duration,
     pub(crate) max_leases: usize,
+    pub(crate) patience: Duration,
     pub(crate) stop_at_tip: bool,
 }
 
@@ -62,6 +63,7 @@ impl Default for Settings {
             renew_interval: Duration::from_secs(3),
             list_interval: Duration::from_secs(10),
             max_leases: usize::MAX,
+            patience: Duration::from_mins(2),
             stop_at_tip: false,
         }
     }

@@ -13,13 +13,14 @@
 //! This file is the state and the loop of the task; read it first, then [`apply`], one [`pass`] over the lease rows. They
 //! call the others in this order:
 //!
-//! - [`listing`]: which shards the stream has, and [`schedule`]: when to list them.
+//! - [`listing`]: which shards the stream has, its [`listing_pages`], and [`schedule`]: when to list them.
 //! - [`ownership`]: which rows under this owner id are this instance's own.
 //! - [`opening`]: the shards with which the subscription opens.
 //! - [`removed`]: shards and rows that no longer belong to the stream.
 //! - [`rebalance`]: handing over requested shards, and requesting shards from others.
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
+//! - [`trial`]: what an instance does that could not read.
 //! - [`unconfirmed`]: takes without a response.
 //! - [`unreadable`]: rows that make no sense.
 //! - [`seek`]: moving running shards to another position.
@@ -38,10 +39,13 @@ use tracing::Instrument;
 pub(crate) use self::seek::Seek;
 use self::{
     candidates::Unowned,
-    listing::{Sightings, finished},
+    listing::finished,
+    listing_pages::Sightings,
     opening::SubscriptionOpening,
     ownership::Ownership,
+    removed::is_same_stream,
     schedule::ListingSchedule,
+    trial::{begin_trial, tried},
     unconfirmed::Unconfirmed,
     unreadable::UnreadableRows,
 };
@@ -49,7 +53,7 @@ use crate::{
     config::position::Plan,
     coordination::{
         balance::OpenRequests,
-        expiry::ExpiryWatch,
+        expiry::{ExpiryWatch, Looks},
         shard_list::{RemovedShard, ShardList},
     },
     kinesis::{ListedShard, ServiceTime},
@@ -59,12 +63,14 @@ use crate::{
         context::{EndsTheSubscription, SubscriptionContext},
         shard::Shards,
     },
+    types::id::ShardId,
 };
 
 mod apply;
 mod at_tip;
 mod candidates;
 mod listing;
+mod listing_pages;
 mod opening;
 mod ownership;
 mod pass;
@@ -73,6 +79,7 @@ mod removed;
 mod schedule;
 mod seek;
 mod take;
+mod trial;
 mod unconfirmed;
 mod unreadable;
 
@@ -126,11 +133,14 @@ struct Coordinator {
     /// What the pages of a listing have shown since the last pass.
     sightings: Sightings,
     next_pass: Instant,
+    looks: Looks,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
     unowned: Unowned,
     unreadable: UnreadableRows,
+    /// A shard to read once, which shows whether this instance can read again.
+    trial_shard: Option<ShardId>,
     /// Takes without a response since the leases were read last.
     unconfirmed: Vec<Unconfirmed>,
 }
@@ -147,6 +157,7 @@ pub(crate) fn start(
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
         sightings: Sightings::default(),
+        looks: Looks::new(context.settings.renew_interval, context.settings.lease_ttl),
         plan: context.settings.plan.clone(),
         context,
         shards,
@@ -163,6 +174,7 @@ pub(crate) fn start(
         requests: OpenRequests::default(),
         unowned: Unowned::default(),
         unreadable: UnreadableRows::default(),
+        trial_shard: None,
         unconfirmed: Vec::new(),
     };
     let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
@@ -188,6 +200,7 @@ impl Coordinator {
         }
         // It fails only if `subscribe` was cancelled.
         let _ = ready.send(());
+        let mut trial = None;
         loop {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
             let due = select! {
@@ -199,6 +212,7 @@ impl Coordinator {
                 }
                 () = context.wakeups.list_wanted() => self.list_now(),
                 outcome = finished(&mut listing) => self.apply_listing(outcome),
+                () = tried(&mut trial) => None,
                 () = context.wakeups.pass_wanted() => Some(Instant::now()),
                 () = sleep_until(wake_at) => None,
             };
@@ -208,6 +222,9 @@ impl Coordinator {
             }
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
                 self.pass(begun, false, &mut listing).await;
+            }
+            if let Some(shard) = self.trial_shard.take().filter(|_| trial.is_none()) {
+                trial = Some(begin_trial(&context, shard));
             }
         }
     }
@@ -230,6 +247,6 @@ impl Coordinator {
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).
     fn is_of_this_stream(&self, row: &Lease) -> bool {
-        row.stream_created.zip(self.beginning.created).is_none_or(|(row, stream)| row == stream)
+        is_same_stream(row.stream_created, self.beginning.created)
     }
 }

@@ -14,6 +14,7 @@ use crate::{
         KinesisError,
         chain::Chain,
         service::{Action, FailureKind, ServiceFailure},
+        work::Work,
     },
     kinesis::PutEntry,
     state::{
@@ -110,6 +111,7 @@ impl DeadLetterWriter {
         match result {
             Ok(()) => {
                 self.circuit.succeeded();
+                self.context.succeeded(Work::WriteDeadLetters);
                 Self::written(&shard, spent);
             }
             Err(failure) if failure.kind() == FailureKind::Rejected => self.rejected(&shard, spent, failure),

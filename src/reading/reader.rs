@@ -18,7 +18,7 @@ use tracing::{Instrument, Span};
 use crate::{
     budget::{Forecast, Grant},
     config::position::Origin,
-    error::service::ServiceFailure,
+    error::{service::ServiceFailure, work::Work},
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     reading::{
         giving_up::FailedCalls,
@@ -266,6 +266,8 @@ impl Reader {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
         (self.failed_calls, self.expired) = (FailedCalls::default(), 0);
+        self.context.read_health.good_read();
+        self.context.succeeded(Work::ReadShards);
         self.shard.set_not_found(false);
         let is_closed = self.shard.view().is_closed();
         let is_at_tip = behind.map_or(records.is_empty(), |behind| behind.is_zero());

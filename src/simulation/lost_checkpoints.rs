@@ -35,7 +35,7 @@ async fn half_read() -> Harness {
 /// service refused it.
 async fn lost(subscription: &mut Subscription) -> (String, bool) {
     let lost = error(subscription).await;
-    assert_eq!(lost.class(), ErrorClass::Transient);
+    assert_eq!(lost.class(), ErrorClass::Loss);
     match &lost {
         KinesisError::CheckpointLost { stream, shard, checkpoint, source } => {
             assert_eq!((&**stream, shard.as_str()), ("s", "a"));

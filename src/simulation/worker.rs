@@ -84,7 +84,7 @@ impl Worker {
         let mut oracle = lock(&self.oracle);
         let gone = matches!(error, KinesisError::ShardGone { .. } | KinesisError::StreamRecreated { .. });
         let twin = matches!(error, KinesisError::DuplicateOwner { owner, .. } if oracle.is_duplicate(owner));
-        if gone || error.class() != ErrorClass::Transient && !twin {
+        if gone || !matches!(error.class(), ErrorClass::Transient | ErrorClass::Loss) && !twin {
             oracle.violation(Chain(error).to_string());
         }
     }

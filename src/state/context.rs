@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -14,14 +14,15 @@ use tokio::time::{Instant, timeout};
 use crate::{
     budget::Budget,
     config::settings::Settings,
-    error::{KinesisError, chain::Chain, service::StoreError},
+    error::{ErrorClass, KinesisError, chain::Chain, service::StoreError, work::Work},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
     state::{
-        dead_letter_queue::DeadLetterQueue, events::Events, lease_reads::LeaseReadLimit, lifecycle::Lifecycle,
-        retention::Retention, wakeups::Wakeups,
+        dead_letter_queue::DeadLetterQueue, events::Events, failures::Failures, lease_reads::LeaseReadLimit,
+        lifecycle::Lifecycle, read_health::ReadHealth, retention::Retention, stats::OngoingFailure, wakeups::Wakeups,
     },
     types::id::ShardId,
+    util::mutex::lock,
 };
 
 /// See the module.
@@ -44,9 +45,12 @@ pub(crate) struct SubscriptionContext {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) gauges: Gauges,
     pub(crate) retention: Retention,
+    /// Whether this instance can read.
+    pub(crate) read_health: ReadHealth,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     lease_read_limit: LeaseReadLimit,
+    failures: Mutex<Failures>,
     warned: Warned,
 }
 
@@ -86,8 +90,10 @@ impl SubscriptionContext {
             stream,
             owner,
             budget: Budget::new(settings.max_buffered_bytes),
+            read_health: ReadHealth::new(2 * settings.renew_interval),
             read_limit: AtomicU32::new(settings.read_limit),
             lease_read_limit: LeaseReadLimit::new(settings.renew_interval),
+            failures: Mutex::new(Failures::new(settings.patience)),
             settings,
             service,
             store,
@@ -132,7 +138,30 @@ impl SubscriptionContext {
     /// Yields a failure of the lease store that concerns no single shard.
     pub(crate) fn report_store(&self, action: &'static str, source: StoreError) {
         let error = KinesisError::Store { stream: Arc::clone(&self.stream), shard: None, action, source };
-        self.events.error(None, error);
+        self.report(None, error);
+    }
+
+    /// Yields an error about one shard, or about the stream.
+    pub(crate) fn report(&self, shard: Option<ShardId>, error: KinesisError) {
+        let error = lock(&self.failures).failed(error, Instant::now());
+        if error.class() == ErrorClass::Lasting {
+            tracing::error!(
+                stream = %self.stream, consumer = %self.consumer, error = %Chain(&error),
+                "a failure lasts that only a person can end"
+            );
+        }
+        self.events.error(shard, error);
+    }
+
+    /// Notes that a call of this work succeeded.
+    pub(crate) fn succeeded(&self, work: Work) {
+        lock(&self.failures).succeeded(work);
+    }
+
+    /// What fails now; how many losses there were, and the last one with its age.
+    pub(crate) fn failures(&self) -> (Vec<OngoingFailure>, (u64, Option<(KinesisError, Duration)>)) {
+        let (failures, now) = (lock(&self.failures), Instant::now());
+        (failures.ongoing(now), failures.losses(now))
     }
 
     /// Stops reading and ends the subscription's stream. Deliveries in flight may be settled during the drain time.

@@ -2,8 +2,8 @@
 //!
 //! Any thread may call this, without a runtime: dropping a delivery ends up here.
 //!
-//! **The stream keeps at most one untaken error per shard** of the kind that the library deals with. A newer error
-//! replaces it. So a user who is away for an hour does not return to an hour of errors.
+//! **The stream keeps at most one untaken error per shard and class** of the kind that the library deals with. A newer
+//! error of the same class replaces it. So a user who is away for an hour does not return to an hour of errors.
 //!
 //! **Dropping returned records when a generation ends:** see `state/settlement.rs`.
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::redelivery::Reason,
-    error::{KinesisError, service::ServiceFailure},
+    error::{ErrorClass, KinesisError, service::ServiceFailure},
     state::{settlement::Settlement, tracker::Ticket},
     types::{id::ShardId, record::Kept},
     util::{atomics::AtomicBool, mutex::lock},
@@ -68,8 +68,8 @@ pub(crate) struct Events {
 
 #[derive(Debug, Default)]
 struct EventQueue {
-    /// At most one error per shard, and one for the whole stream (no shard): a newer error replaces it.
-    errors: BTreeMap<Option<ShardId>, KinesisError>,
+    /// At most one error per shard and rank, and one for the whole stream (no shard): a newer error replaces it.
+    errors: BTreeMap<(Option<ShardId>, Rank), KinesisError>,
     /// Ordered by due time, then by arrival.
     waiting: BTreeMap<(Instant, u64), Redelivery>,
     arrivals: u64,
@@ -77,6 +77,24 @@ struct EventQueue {
     /// Nothing more will be read: the stream ends once it has delivered everything.
     finishing: bool,
     ended: bool,
+}
+
+/// Errors of one rank replace each other. A passing failure does not replace the news of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Loss,
+    Lasting,
+    Other,
+}
+
+impl Rank {
+    fn of(error: &KinesisError) -> Self {
+        match error.class() {
+            ErrorClass::Loss => Self::Loss,
+            ErrorClass::Lasting => Self::Lasting,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// What the stream takes from the events.
@@ -94,7 +112,7 @@ impl Events {
     /// Adds an error about one shard, or about the stream.
     pub(crate) fn error(&self, shard: Option<ShardId>, error: KinesisError) {
         self.change(|contents| {
-            contents.errors.insert(shard, error);
+            contents.errors.insert((shard, Rank::of(&error)), error);
         });
     }
 
@@ -198,6 +216,8 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     // R10
@@ -215,6 +235,27 @@ mod tests {
             whats.push(what);
         }
         assert_eq!(whats, ["second", "other shard"]);
+    }
+
+    // R10, X2
+    #[test]
+    fn a_passing_failure_does_not_replace_the_news_of_a_loss() {
+        let events = Events::default();
+        let (stream, shard) = (Arc::from("s"), ShardId::from("a"));
+        events.error(Some(shard.clone()), KinesisError::ShardGone { stream, shard: shard.clone() });
+        events.error(Some(shard), KinesisError::NotConnected);
+        let taken = [events.take(Instant::now()), events.take(Instant::now()), events.take(Instant::now())];
+        assert!(
+            matches!(
+                taken,
+                [
+                    Some(Event::Error(KinesisError::ShardGone { .. })),
+                    Some(Event::Error(KinesisError::NotConnected)),
+                    None
+                ]
+            ),
+            "{taken:?}"
+        );
     }
 
     // X1

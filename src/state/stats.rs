@@ -22,8 +22,26 @@ pub struct SubscriptionStats {
     /// Shards that are ready to be read and unowned, because this instance is at its
     /// [`max_leases`](crate::KinesisStream::max_leases). No instance reads them until one takes them.
     pub unowned: usize,
+    /// Work that fails, and for how long: reading or writing leases, listing shards, writing dead letters. Reading
+    /// shards is in it if only a person can end the failure, for example a missing permission. Empty while all is well.
+    pub failing: Vec<OngoingFailure>,
+    /// How many errors of class [`Loss`](crate::ErrorClass::Loss) there were: each means records that were skipped,
+    /// because the service no longer keeps them.
+    pub losses: u64,
+    /// The last of them, and the time since then.
+    pub last_loss: Option<(KinesisError, Duration)>,
     /// The shards that this subscription holds, has held, or would take if they were free, ordered by id.
     pub shards: Vec<ShardStats>,
+}
+
+/// Work of a subscription that fails. The library keeps trying.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OngoingFailure {
+    /// The last failure.
+    pub error: KinesisError,
+    /// The time since the first one. No call of this kind has succeeded since.
+    pub lasted: Duration,
 }
 
 /// The state of a shard.

@@ -32,6 +32,7 @@ const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
 /// - Memory: [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes).
 /// - Leases: [`checkpoint_interval`](Self::checkpoint_interval), [`renew_interval`](Self::renew_interval),
 ///   [`lease_ttl`](Self::lease_ttl), [`list_interval`](Self::list_interval), [`max_leases`](Self::max_leases).
+/// - Failures that only a person can end: [`patience`](Self::patience).
 ///
 /// ```
 /// use std::time::Duration;
@@ -358,6 +359,16 @@ impl KinesisStream {
         self
     }
 
+    /// How long a failure that only a person can end stays a [`Transient`](crate::ErrorClass::Transient) error: 1 s to
+    /// 24 h, 2 min by default. Such failures are a missing permission, a missing lease table or dead-letter stream, a
+    /// table with another key, and a KMS key that cannot be used. After that the stream yields one
+    /// [`KinesisError::Lasting`] per patience, which also a [tolerant](crate::Subscription::tolerant) pipeline gets.
+    /// The library keeps trying. Two minutes are longer than a new permission or table takes to be seen everywhere.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.settings.patience = patience;
+        self
+    }
+
     /// The name and the settings, if each of them is within its limits.
     pub(crate) fn checked(self) -> Result<(String, Settings), KinesisError> {
         check_stream_name(&self.name)?;
@@ -379,6 +390,7 @@ impl KinesisStream {
         within("renew_interval", settings.renew_interval, interval, longest)?;
         within("list_interval", settings.list_interval, interval, longest)?;
         within("lease_ttl", settings.lease_ttl, settings.renew_interval * 3, longest * 3)?;
+        within("patience", settings.patience, Duration::from_secs(1), longest)?;
         self.check_retries(milli, longest)?;
         Ok((self.name, self.settings))
     }
@@ -448,6 +460,7 @@ mod tests {
             (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),
             (stream().renew_interval(Duration::ZERO), "renew_interval", "10ms", "0ns"),
             (stream().list_interval(Duration::ZERO), "list_interval", "10ms", "0ns"),
+            (stream().patience(milli * 999), "patience", "1s", "999ms"),
             (stream().lease_ttl(Duration::from_secs(8)), "lease_ttl", "9s", "8s"),
             (stream().start_at(KinesisPosition::timestamp(i64::MAX)), "start_at", "", "9223372036854775807"),
         ];

@@ -22,12 +22,16 @@ impl StatsHandle {
     /// A snapshot of every shard. It takes one short lock for each.
     #[must_use]
     pub fn snapshot(&self) -> SubscriptionStats {
+        let (failing, (losses, last_loss)) = self.context.failures();
         let shards = self.shards.all().iter().map(|shard| shard.stats()).collect();
         SubscriptionStats {
             stream: Arc::clone(&self.context.stream),
             bytes_held: self.context.budget.held(),
             unowned: self.context.gauges.unowned.load(Ordering::Relaxed),
             awaited: self.context.gauges.awaited.load(Ordering::Relaxed),
+            failing,
+            losses,
+            last_loss,
             shards,
         }
     }

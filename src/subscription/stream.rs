@@ -80,12 +80,13 @@ pub struct Subscription {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tolerance {
     None,
-    Transient,
+    /// Those that the library handles.
+    Handled,
 }
 
 impl Tolerance {
     fn covers(self, error: &KinesisError) -> bool {
-        matches!(self, Self::Transient) && error.class() == ErrorClass::Transient
+        matches!(self, Self::Handled) && matches!(error.class(), ErrorClass::Transient | ErrorClass::Loss)
     }
 }
 

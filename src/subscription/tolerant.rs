@@ -13,7 +13,8 @@ use crate::{delivery::Delivery, error::KinesisError};
 /// A subscription without the errors that the library handles: see [`Subscription::tolerant`].
 ///
 /// It yields the same deliveries as the [`Subscription`] and ends when that ends. The errors that remain are of the
-/// classes [`Record`](crate::ErrorClass::Record) and [`Fatal`](crate::ErrorClass::Fatal).
+/// classes [`Record`](crate::ErrorClass::Record), [`Lasting`](crate::ErrorClass::Lasting) and
+/// [`Fatal`](crate::ErrorClass::Fatal).
 #[derive(Debug)]
 #[must_use = "streams do nothing unless polled"]
 pub struct Tolerant {
@@ -21,10 +22,11 @@ pub struct Tolerant {
 }
 
 impl Subscription {
-    /// Hides the errors that the library handles ([`ErrorClass::Transient`](crate::ErrorClass::Transient)) and logs
-    /// each as a warning, so that a `try_` pipeline ends only on errors that need you.
+    /// Hides the errors that the library handles ([`Transient`](crate::ErrorClass::Transient) and
+    /// [`Loss`](crate::ErrorClass::Loss)) and logs each as a warning, so that a `try_` pipeline ends only on errors that
+    /// need you. [`SubscriptionStats::losses`](crate::SubscriptionStats::losses) counts the losses.
     pub fn tolerant(self) -> Tolerant {
-        Tolerant { subscription: self.with_tolerance(Tolerance::Transient) }
+        Tolerant { subscription: self.with_tolerance(Tolerance::Handled) }
     }
 }
 

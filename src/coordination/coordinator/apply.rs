@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     config::position::Position,
-    coordination::lineage::InitialShards,
-    error::{KinesisError, chain::Chain, service::StoreError},
+    coordination::{expiry::Unobserved, lineage::InitialShards},
+    error::{KinesisError, chain::Chain, service::StoreError, work::Work},
     lease::{Lease, Leases},
     util::timer::sleep_until_some,
 };
@@ -42,8 +42,10 @@ impl Coordinator {
         self.expiry.asked(asked_at);
         match response {
             Ok(leases) => {
+                context.succeeded(Work::ReadLeases);
                 let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
-                self.apply_leases(&pass, begun, is_first).await;
+                let unobserved = self.looks.look(asked_at, read_at);
+                self.apply_leases(&pass, unobserved, begun, is_first).await;
             }
             Err(error) => context.report_store("reading the leases", error),
         }
@@ -91,12 +93,12 @@ impl Coordinator {
         }
     }
 
-    async fn apply_leases(&mut self, pass: &Pass<'_>, begun: Instant, is_first: bool) {
+    async fn apply_leases(&mut self, pass: &Pass<'_>, unobserved: Unobserved, begun: Instant, is_first: bool) {
         // The rows show what became of these takes, and this pass makes those again that are still needed.
         self.unconfirmed.clear();
-        self.expiry.observe(pass.rows, pass.now);
-        self.requests.observe(pass.rows, &self.context.owner, pass.now);
-        if let Some(twins) = self.find_twin(pass) {
+        self.expiry.observe(pass.rows, unobserved, pass.now);
+        self.requests.observe(pass.rows, &self.context.owner, unobserved, pass.now);
+        if let Some(twins) = self.find_twin(pass, unobserved) {
             return self.context.fail(KinesisError::DuplicateOwner {
                 stream: Arc::clone(&self.context.stream),
                 shard: twins.key.shard.clone(),
@@ -116,6 +118,7 @@ impl Coordinator {
         for outcome in outcomes.into_iter().flatten() {
             self.enter(outcome);
         }
+        self.trial_shard = self.trial_shard(&candidates.would_take, pass);
         let asks = self.ask(pass, &candidates.would_take).await;
         if self.context.settings.stop_at_tip {
             self.context.events.finish(!asks && self.is_all_read(pass));
@@ -126,7 +129,7 @@ impl Coordinator {
     }
 
     /// A row that shows that another process runs under this owner id and that this one must yield (E4).
-    fn find_twin<'a>(&mut self, pass: &Pass<'a>) -> Option<&'a Lease> {
+    fn find_twin<'a>(&mut self, pass: &Pass<'a>, unobserved: Unobserved) -> Option<&'a Lease> {
         let Self { context, shards, expiry, ownership, .. } = self;
         let (me, ttl) = (&context.owner, context.settings.lease_ttl);
         ownership.adopt(pass.rows, me);
@@ -136,7 +139,7 @@ impl Coordinator {
             return Some(row);
         }
         let alive = in_my_name().filter(|row| !expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
-        ownership.yields_to(alive, ttl, pass.now)
+        ownership.yields_to(alive, ttl, (unobserved, pass.now))
     }
 
     /// Notes whether another instance is alive. Without one, a reader has nobody to leave its shard to.
@@ -155,8 +158,8 @@ impl Coordinator {
         if !foreign.is_empty() {
             self.plan.initial = Some(Position::Horizon);
             let error = KinesisError::StreamRecreated { stream: Arc::clone(&self.context.stream) };
-            tracing::warn!(error = %Chain(&error), "ignoring the checkpoints of the old stream");
-            self.context.events.error(None, error);
+            tracing::error!(error = %Chain(&error), "ignoring the checkpoints of the old stream");
+            self.context.report(None, error);
         }
         // Shards that have a row and are not listed count as missing from here on. A listing older than the pass says
         // nothing about a row that appeared since.

@@ -18,6 +18,7 @@ use tokio::{select, time::Instant};
 use super::{Coordinator, candidates::Candidate, unconfirmed::Unconfirmed};
 use crate::{
     config::position::{Checkpoint, Origin, Role},
+    error::work::Work,
     lease::{Held, Take, Write},
     reading::{
         read_ahead::pages,
@@ -60,6 +61,7 @@ impl Coordinator {
                 return Some(TakeOutcome::Unconfirmed((shard, take)));
             }
         };
+        self.context.succeeded(Work::WriteLeases);
         let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
         // The take may have stored the time of this opening, which is no progress of an earlier one.
         let stored_before = lease.checkpoint.clone().filter(|_| take.since.is_none());

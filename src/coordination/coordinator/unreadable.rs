@@ -56,7 +56,7 @@ impl Coordinator {
             );
             match self.shards.get(&key.shard) {
                 Some(shard) => shard.report(error),
-                None => self.context.events.error(Some(key.shard.clone()), error),
+                None => self.context.report(Some(key.shard.clone()), error),
             }
         }
     }

@@ -15,7 +15,7 @@ use futures::{
 
 use crate::{
     aws::config::{self, Access},
-    error::service::StoreError,
+    error::service::{StoreError, StoreErrorKind},
     util::mutex::lock,
 };
 
@@ -86,7 +86,11 @@ impl StandardChain {
 }
 
 async fn load(access: Access) -> Result<Client, StoreError> {
-    let unusable = |error| StoreError::new("the configuration for DynamoDB cannot be used").caused_by(error);
+    let unusable = |error| {
+        let failed =
+            StoreError::new("the configuration for DynamoDB cannot be used").with_kind(StoreErrorKind::Unusable);
+        failed.caused_by(error)
+    };
     let loaded = config::load(&access, config::DYNAMODB).await.map_err(unusable)?;
     let retries = loaded.retry_config().cloned().unwrap_or_else(RetryConfig::standard);
     let retries = retries.with_initial_backoff(FIRST_BACKOFF);

@@ -124,7 +124,7 @@ impl Reader {
         self.shard.restarts_at(self.opening.generation, &self.resume);
         let (stream, shard) = (Arc::clone(&self.context.stream), self.shard.id.clone());
         let lost = KinesisError::CheckpointLost { stream, shard, checkpoint, source };
-        tracing::warn!(error = %Chain(&lost), "a checkpoint is lost");
+        tracing::error!(error = %Chain(&lost), "a checkpoint is lost");
         self.shard.report(lost);
         // It may be the checkpoint of a deleted stream of the same name.
         self.context.wakeups.check_stream_now();

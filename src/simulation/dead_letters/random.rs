@@ -68,7 +68,9 @@ impl ConsumerRun {
                     assert!(self.given_back.contains(&number));
                     self.done.insert(number);
                 }
-                Err(error) => assert_eq!(error.class(), ErrorClass::Transient, "{error}"),
+                Err(error) => {
+                    assert!(matches!(error.class(), ErrorClass::Transient | ErrorClass::Lasting), "{error}");
+                }
             }
             sleep(millis(self.rng.below(800))).await;
             self.check().await;

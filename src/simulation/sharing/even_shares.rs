@@ -35,6 +35,39 @@ async fn a_second_instance_gets_half_of_eight_shards_in_four_moves_and_then_noth
 
 // E5
 #[tokio::test(start_paused = true)]
+async fn shares_of_four_and_three_need_three_requests_and_no_more() {
+    let harness = Harness::new(&EIGHT[..7]);
+    let (one, two) = (harness.instance("A"), harness.instance("B"));
+    let a = one.subscribe(latest()).await;
+    let b = two.subscribe(latest()).await;
+    sleep(seconds(600)).await;
+    assert_eq!(harness.shares().await, shares([("A", 4), ("B", 3)]));
+    let requests = [&one, &two].map(|instance| instance.table.script.calls(TableOp::Want).len());
+    assert_eq!(requests, [0, 3]);
+    drop((a, b));
+}
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn the_leases_of_a_dead_instance_make_nobody_request_a_shard() {
+    let harness = Harness::new(&EIGHT);
+    let instances = ["A", "B", "C"].map(|owner| harness.instance(owner));
+    let mut fleet = Vec::new();
+    for (instance, most) in instances.iter().zip([4, 2, 2]) {
+        fleet.push(instance.subscribe(latest().max_leases(most)).await);
+        sleep(seconds(60)).await;
+    }
+    assert_eq!(harness.shares().await, shares([("A", 4), ("B", 2), ("C", 2)]));
+    let before = instances.each_ref().map(|instance| instance.table.script.calls(TableOp::Want).len());
+    instances[0].die(fleet.remove(0));
+    sleep(seconds(600)).await;
+    let after = instances.each_ref().map(|instance| instance.table.script.calls(TableOp::Want).len());
+    assert_eq!(after, before);
+    drop(fleet);
+}
+
+// E5
+#[tokio::test(start_paused = true)]
 async fn a_sixth_instance_gets_its_share_of_forty_shards_within_a_few_passes() {
     let shards: Vec<String> = (0..40).map(|n| format!("s{n:02}.")).collect();
     let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());

@@ -88,6 +88,7 @@ impl Shard {
                 inner.aside = None;
             }
         });
+        self.context.read_health.gave_up(Instant::now());
         self.room.notify_waiters();
     }
 
@@ -157,6 +158,6 @@ impl Shard {
     /// Yields an error about this shard.
     pub(crate) fn report(&self, error: KinesisError) {
         self.count(|counts| counts.last_error = Some(error.clone()));
-        self.context.events.error(Some(self.id.clone()), error);
+        self.context.report(Some(self.id.clone()), error);
     }
 }
