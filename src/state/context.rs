@@ -45,6 +45,8 @@ pub(crate) struct SubscriptionContext {
     pub(crate) gauges: Gauges,
     /// Whether this instance can read.
     pub(crate) read_health: ReadHealth,
+    /// How many leases were taken so far.
+    leases_taken: AtomicU32,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     warned: Warned,
@@ -86,6 +88,7 @@ impl SubscriptionContext {
             budget: Budget::new(settings.max_buffered_bytes),
             read_health: ReadHealth::new(2 * settings.renew_interval),
             read_limit: AtomicU32::new(settings.read_limit),
+            leases_taken: AtomicU32::new(0),
             settings,
             service,
             store,
@@ -134,6 +137,13 @@ impl SubscriptionContext {
         if self.lifecycle.is_running() {
             self.fail(KinesisError::Interrupted { stream: Arc::clone(&self.stream) });
         }
+    }
+
+    /// The part of the renewal interval by which the first renewal of the next lease moves forward. Multiples of the
+    /// golden ratio spread any number of leases evenly.
+    pub(crate) fn next_renewal_phase(&self) -> f64 {
+        const GOLDEN: f64 = 0.618_033_988_749_895;
+        (f64::from(self.leases_taken.fetch_add(1, Ordering::Relaxed)) * GOLDEN).fract()
     }
 
     /// The most records that a read asks for.
