@@ -14,6 +14,7 @@
 //! call the others in this order:
 //!
 //! - [`listing`]: which shards the stream has, its [`listing_pages`], and [`schedule`]: when to list them.
+//! - [`requested_passes`]: how soon a pass that an event asks for may follow.
 //! - [`ownership`]: which rows under this owner id are this instance's own.
 //! - [`opening`]: the shards with which the subscription opens.
 //! - [`removed`]: shards and rows that no longer belong to the stream.
@@ -32,7 +33,7 @@ use tokio::{
     select,
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Instant, sleep_until},
+    time::{Duration, Instant, sleep_until},
 };
 use tracing::Instrument;
 
@@ -44,6 +45,7 @@ use self::{
     opening::SubscriptionOpening,
     ownership::Ownership,
     removed::is_same_stream,
+    requested_passes::RequestedPasses,
     schedule::ListingSchedule,
     trial::{begin_trial, tried},
     unconfirmed::Unconfirmed,
@@ -76,6 +78,7 @@ mod ownership;
 mod pass;
 mod rebalance;
 mod removed;
+mod requested_passes;
 mod schedule;
 mod seek;
 mod take;
@@ -86,6 +89,10 @@ mod unreadable;
 /// How many calls on the lease store, or for first iterators, are in flight at once. The service limits both per shard
 /// or table, and this number reaches no limit per account.
 const CALLS_AT_ONCE: usize = 64;
+
+/// How long `subscribe` waits for Kinesis: for the first listing and the first iterators (L5). What comes later opens at
+/// the same moment, too.
+const FIRST_PASS_LIMIT: Duration = Duration::from_secs(5);
 
 /// The stream as it was when the subscription began.
 #[derive(Clone, Copy, Debug)]
@@ -133,10 +140,15 @@ struct Coordinator {
     /// What the pages of a listing have shown since the last pass.
     sightings: Sightings,
     next_pass: Instant,
+    requested_passes: RequestedPasses,
+    /// A shard ended, or a listing showed something new, since the last pass.
+    has_new_shards: bool,
     looks: Looks,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
+    /// This instance asked for shards since the leases were read last.
+    asked: bool,
     unowned: Unowned,
     unreadable: UnreadableRows,
     /// A shard to read once, which shows whether this instance can read again.
@@ -154,6 +166,7 @@ pub(crate) fn start(
     ready: oneshot::Sender<()>,
 ) -> JoinHandle<()> {
     let now = Instant::now();
+    let requested_passes = RequestedPasses::new(context.settings.renew_interval / 2, now);
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
         sightings: Sightings::default(),
@@ -169,9 +182,12 @@ pub(crate) fn start(
         shard_list: ShardList::default(),
         removed: Vec::new(),
         next_pass: now,
+        requested_passes,
+        has_new_shards: false,
         expiry: ExpiryWatch::default(),
         ownership: Ownership::default(),
         requests: OpenRequests::default(),
+        asked: false,
         unowned: Unowned::default(),
         unreadable: UnreadableRows::default(),
         trial_shard: None,
@@ -191,6 +207,9 @@ impl Coordinator {
             biased;
             _ = context.lifecycle.closing() => {}
             outcome = finished(&mut listing) => drop(self.apply_listing(outcome)),
+            () = sleep_until(self.started_at + FIRST_PASS_LIMIT) => {
+                tracing::warn!("the first listing of the shards takes long, so they open later");
+            }
         }
         self.pass(self.listings.completed_at(), true, &mut listing).await;
         if matches!(self.phase, Phase::Unlisted) {
@@ -205,9 +224,17 @@ impl Coordinator {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
             let due = select! {
                 biased;
-                _ = context.lifecycle.closing() => return self.release_unconfirmed().await,
+                _ = context.lifecycle.closing() => {
+                    self.release_unconfirmed().await;
+                    return self.withdraw_asks().await;
+                }
                 Some(seek) = self.seeks.recv() => {
-                    self.seek(seek).await;
+                    select! {
+                        biased;
+                        // The caller learns from its dropped channel that the subscription closes.
+                        _ = context.lifecycle.closing() => {}
+                        () = self.seek(seek) => {}
+                    }
                     Some(Instant::now())
                 }
                 () = context.wakeups.list_wanted() => self.list_now(),
@@ -220,6 +247,7 @@ impl Coordinator {
             if self.listings.due_at().is_some_and(|at| now >= at) {
                 listing = Some(self.begin_listing());
             }
+            let due = due.filter(|_| self.may_pass(now));
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
                 self.pass(begun, false, &mut listing).await;
             }
@@ -235,7 +263,21 @@ impl Coordinator {
         let now = Instant::now();
         self.listings.request(now);
         self.add_announced_children();
+        self.has_new_shards |= self.context.wakeups.take_shard_ended();
         (!self.misses_children()).then_some(now)
+    }
+
+    /// Whether a pass that was asked for may start now. If not, the next pass follows as soon as it may. Shards that can
+    /// be read now never wait.
+    fn may_pass(&mut self, now: Instant) -> bool {
+        if self.has_new_shards {
+            return true;
+        }
+        let admitted = self.requested_passes.admit(now);
+        if let Err(at) = admitted {
+            self.next_pass = self.next_pass.min(at);
+        }
+        admitted.is_ok()
     }
 
     /// Adds the shards that the last pages of their parents named.

@@ -168,6 +168,11 @@ impl LeaseStore for EmbeddedLeaseStore {
         Box::pin(self.worker.run(move |rows| rows.ask(&key, seen, by)))
     }
 
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        let key = key.clone();
+        Box::pin(self.worker.run(move |rows| rows.withdraw_ask(&key, seen)))
+    }
+
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
         let key = key.clone();
         Box::pin(self.worker.run(move |rows| rows.delete(&key, seen)))

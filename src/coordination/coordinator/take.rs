@@ -13,7 +13,10 @@
 
 use std::sync::Arc;
 
-use tokio::{select, time::Instant};
+use tokio::{
+    select,
+    time::{Instant, timeout_at},
+};
 
 use super::{Coordinator, candidates::Candidate, unconfirmed::Unconfirmed};
 use crate::{
@@ -37,9 +40,9 @@ pub(super) enum TakeOutcome {
 }
 
 impl Coordinator {
-    /// Takes a lease and starts to read under it. During the first pass it fetches the first iterator, too. Returns none
-    /// if no take was sent, because the subscription closes.
-    pub(super) async fn take(&self, candidate: Candidate, is_first_pass: bool) -> Option<TakeOutcome> {
+    /// Takes a lease and starts to read under it. During the first pass it fetches the first iterator, too, and waits for
+    /// it until `opens_until`. Returns none if no take was sent, because the subscription closes.
+    pub(super) async fn take(&self, candidate: Candidate, opens_until: Option<Instant>) -> Option<TakeOutcome> {
         if !self.context.lifecycle.is_running() {
             return None;
         }
@@ -71,16 +74,22 @@ impl Coordinator {
             shard.leave(Instant::now());
             return Some(TakeOutcome::Applied(take));
         }
-        let origin = self.origin(&shard, stored_before.as_ref(), role, is_first_pass);
+        let opens_until = opens_until.filter(|until| Instant::now() < *until);
+        let origin = self.origin(&shard, stored_before.as_ref(), role, opens_until.is_some());
         tracing::info!(
             shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
         );
         let mut reader = Reader::new(shard, opening, origin.clone());
-        if is_first_pass {
+        if let Some(until) = opens_until {
             select! {
                 biased;
                 _ = self.context.lifecycle.closing() => return Some(TakeOutcome::Applied(take)),
-                () = reader.open(self.beginning.moment) => {}
+                opened = timeout_at(until, reader.open(self.beginning.moment)) => {
+                    if opened.is_err() {
+                        tracing::warn!("the first iterator takes long, so the shard opens later");
+                        reader.open_later(self.beginning.moment);
+                    }
+                }
             }
         } else {
             // The origin is known, so the reader's own task fetches the iterator. A slow call delays no other shard.

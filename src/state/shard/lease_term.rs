@@ -22,7 +22,7 @@ use crate::{
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// A call that is due this soon is made now, so that leases taken together are renewed together.
+/// A call that is due this soon is made now, so that the renewer wakes less often.
 pub(crate) const GRAIN: Duration = Duration::from_millis(20);
 
 /// What waiters for the store see. Each lease term has its own, so that a commit that is polled late still sees how its
@@ -195,6 +195,17 @@ impl LeaseTerm {
         }
     }
 
+    /// Moves the first renewal forward by this part of the interval, so that leases taken together are renewed one
+    /// after the other.
+    pub(crate) fn renew_earlier(&mut self, part: f64, settings: &Settings) {
+        self.renew_at -= settings.renew_interval.mul_f64(part);
+    }
+
+    /// When a renewal that is due can wait no longer. None if that time has come.
+    pub(crate) fn renewal_waits_until(&self, now: Instant, settings: &Settings) -> Option<Instant> {
+        Some(self.renew_at + settings.renew_interval / 2).filter(|until| now < *until)
+    }
+
     /// Whether records may be delivered now.
     pub(crate) fn is_valid(&self, now: Instant) -> bool {
         now < self.deadline && self.leave_at.is_none()
@@ -359,7 +370,9 @@ impl LeaseTerm {
         self.is_busy = false;
         self.retry = None;
         self.deadline = sent_at + settings.lease_ttl;
-        self.renew_at = sent_at + settings.renew_interval;
+        // A renewal that was made a little early does not move the next one.
+        let due_at = if *store_op == StoreOp::Renew { self.renew_at.max(sent_at) } else { sent_at };
+        self.renew_at = due_at + settings.renew_interval;
         let StoreOp::Save(checkpoint, upto) = store_op else { return };
         self.saved_at = sent_at;
         self.opening = OpeningCheckpoint::Stored;
