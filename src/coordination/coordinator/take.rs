@@ -24,6 +24,7 @@ use crate::{
         reader::{Reader, since},
     },
     state::shard::Shard,
+    util::clock::BothClocks,
 };
 
 /// What became of a take that was sent.
@@ -43,7 +44,7 @@ impl Coordinator {
             return None;
         }
         let Candidate { shard, take, role, replays, .. } = candidate;
-        let sent_at = Instant::now();
+        let sent = BothClocks::now();
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
@@ -61,7 +62,7 @@ impl Coordinator {
             }
         };
         let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
-        let opening = shard.begin(&lease, held, sent_at);
+        let opening = shard.begin(&lease, held, sent.with_suspension());
         let ended_meanwhile = lease.is_ended() && !replays;
         if ended_meanwhile || !self.context.lifecycle.is_running() {
             shard.leave(Instant::now());
