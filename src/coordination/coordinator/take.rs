@@ -28,6 +28,7 @@ use crate::{
         reader::{Reader, since},
     },
     state::shard::Shard,
+    util::clock::BothClocks,
 };
 
 /// What became of a take that was sent.
@@ -47,7 +48,7 @@ impl Coordinator {
             return None;
         }
         let Candidate { shard, take, role, replays, .. } = candidate;
-        let sent_at = Instant::now();
+        let sent = BothClocks::now();
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
@@ -68,7 +69,7 @@ impl Coordinator {
         let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
         // The take may have stored the time of this opening, which is no progress of an earlier one.
         let stored_before = lease.checkpoint.clone().filter(|_| take.since.is_none());
-        let opening = shard.begin(&lease, held, stored_before.is_some(), sent_at);
+        let opening = shard.begin(&lease, held, stored_before.is_some(), sent.with_suspension());
         let ended_meanwhile = lease.is_ended() && !replays;
         if ended_meanwhile || !self.context.lifecycle.is_running() {
             shard.leave(Instant::now());
