@@ -90,7 +90,7 @@ pub struct Lease {
     pub is_foreign: bool,
 }
 
-/// All rows of one consumer and stream, as [`LeaseStore::leases`] returns them.
+/// All rows of one consumer and stream, as [`LeaseStore::read_leases`] returns them.
 ///
 /// ```
 /// use kinesis_stream::{Lease, LeaseKey, Leases, Seen};
@@ -126,6 +126,18 @@ impl Leases {
     #[must_use]
     pub fn new(rows: Vec<Lease>) -> Self {
         Self { rows, unreadable: Vec::new() }
+    }
+
+    /// The rows, if all can be read.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first unreadable row.
+    pub fn into_rows(self) -> Result<Vec<Lease>, StoreError> {
+        match self.unreadable.into_iter().next() {
+            Some(row) => Err(row.error),
+            None => Ok(self.rows),
+        }
     }
 
     /// Adds the row of this key: a lease, or the reason why it makes no sense.
@@ -370,11 +382,11 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///   conditional on the counter of its last response.
 /// - **Read consistently.** [`leases`](Self::leases) and the row of a refusal show every write that was applied before
 ///   the call.
-/// - **Keep a row that makes no sense apart.** [`leases`](Self::leases) lists it as unreadable. A write that meets it
+/// - **Keep a row that makes no sense apart.** [`read_leases`](Self::read_leases) lists it as unreadable. A write that meets it
 ///   changes nothing and returns a [`StoreError`] of the kind
 ///   [`UnreadableRow`](crate::StoreErrorKind::UnreadableRow).
 /// - **Respond in bounded time.** The library abandons a call after one renewal interval and treats it as failed.
-///   [`leases`](Self::leases) may need many round trips and gets more: twice as long after each abandoned call, up to
+///   A read of all rows may need many round trips and gets more: twice as long after each abandoned call, up to
 ///   five minutes. So give each of its round trips a limit.
 ///
 /// The cargo feature `contract` has these promises as a suite of tests, `contract::run`, for authors of a store.
@@ -383,9 +395,16 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///
 /// The library may drop a future before it is ready. As after an `Err`, the write may then be applied or not.
 pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
-    /// All rows of one consumer and stream. A row that makes no sense goes into [`Leases::unreadable`] and does not fail
-    /// the call.
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases>;
+    /// All rows of one consumer and stream, in any order. Fails if one of them cannot be read.
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>>;
+
+    /// All rows of one consumer and stream, with those that make no sense apart. The library calls this method.
+    ///
+    /// A store that a person or another program can edit implements it: a row in [`Leases::unreadable`] holds back its
+    /// own shard alone. By default it calls [`leases`](Self::leases), so one such row stops every shard of the consumer.
+    fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+        Box::pin(async move { Ok(self.leases(consumer, stream).await?.into()) })
+    }
 
     /// Makes `take.owner` the holder and increases the epoch by one, if the row is as `take.seen` says (absent if that
     /// is none). It makes no difference whether the row was held or free. Returns the new row.
@@ -427,8 +446,12 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
 }
 
 impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         (**self).leases(consumer, stream)
+    }
+
+    fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+        (**self).read_leases(consumer, stream)
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {

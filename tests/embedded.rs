@@ -62,7 +62,7 @@ fn after(number: usize) -> Checkpoint {
 }
 
 async fn rows(store: &EmbeddedLeaseStore) -> Vec<Lease> {
-    store.leases("default", STREAM).await.unwrap().rows
+    store.leases("default", STREAM).await.unwrap()
 }
 
 fn refusal(path: impl AsRef<Path>) -> String {
@@ -217,7 +217,7 @@ async fn meets(folder: &Folder, bytes: &[u8], what: &str) -> Option<usize> {
         }
     };
     let call = timeout(PATIENCE, store.leases("default", STREAM)).await.expect("the call returns in time");
-    let found = call.as_ref().map_or(0, |leases| leases.rows.len());
+    let found = call.as_ref().map_or(0, Vec::len);
     assert!(call.is_err() || found <= 100, "{what}");
     drop(timeout(PATIENCE, store.take(&take("new"))).await.expect("the call returns in time"));
     Some(found)

@@ -18,7 +18,7 @@ use std::{
 use futures::{FutureExt, StreamExt};
 use kinesis_stream::{
     Checkpoint, Delivery, ErrorClass, Held, KinesisBroker, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore,
-    Leases, MemoryLeaseStore, Seen, StoreFuture, Subscription, Take, Write,
+    MemoryLeaseStore, Seen, StoreFuture, Subscription, Take, Write,
 };
 use kinesis_stream_support::{AwsError, Emulator, Op, Rng, Shard, chain, seeds};
 use tokio::{
@@ -187,7 +187,7 @@ impl Table {
 }
 
 impl LeaseStore for Table {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         self.call(self.rows.leases(consumer, stream), |_, _| ())
     }
 
@@ -389,7 +389,6 @@ async fn settle_all(seed: u64, kinesis: &Emulator, checker: &Shared, rows: &Memo
             .leases("default", STREAM)
             .await
             .unwrap()
-            .rows
             .into_iter()
             .map(|row| (row.key.shard.to_string(), row))
             .collect();

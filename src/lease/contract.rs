@@ -84,7 +84,7 @@ mod tests {
     struct Forgetful(MemoryLeaseStore);
 
     impl LeaseStore for Forgetful {
-        fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+        fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
             self.0.leases(consumer, stream)
         }
 

@@ -237,7 +237,11 @@ impl DynamoDbLeaseStore {
 }
 
 impl LeaseStore for DynamoDbLeaseStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        Box::pin(async move { self.read_leases(consumer, stream).await?.into_rows() })
+    }
+
+    fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         Box::pin(self.scan(consumer, stream))
     }
 

@@ -135,7 +135,11 @@ impl fmt::Debug for EmbeddedLeaseStore {
 }
 
 impl LeaseStore for EmbeddedLeaseStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        Box::pin(async move { self.read_leases(consumer, stream).await?.into_rows() })
+    }
+
+    fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         let (consumer, stream) = (consumer.to_owned(), stream.to_owned());
         Box::pin(self.worker.run(move |rows| rows.leases(&consumer, &stream)))
     }

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write, next_count::next_count},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write, next_count::next_count},
     util::mutex::lock,
 };
 
@@ -23,7 +23,7 @@ use crate::{
 ///
 /// # futures::executor::block_on(async {
 /// let store = MemoryLeaseStore::new();
-/// assert!(store.leases("default", "orders").await?.rows.is_empty());
+/// assert!(store.leases("default", "orders").await?.is_empty());
 /// # Ok::<_, kinesis_stream::StoreError>(())
 /// # }).unwrap();
 /// ```
@@ -75,7 +75,7 @@ impl MemoryLeaseStore {
 }
 
 impl LeaseStore for MemoryLeaseStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         self.step(move |rows| {
             let belongs = |key: &LeaseKey| *key.consumer == *consumer && *key.stream == *stream;
             Ok(rows.values().filter(|row| belongs(&row.key)).cloned().collect())
@@ -162,8 +162,8 @@ mod tests {
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
         let take = Take::new(key, "a");
         store.clone().take(&take).await.unwrap();
-        assert_eq!(store.leases("default", "orders").await.unwrap().rows.len(), 1);
-        assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().rows.is_empty());
+        assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
+        assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
     }
 
     // E2
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(store.renew(&held).await.is_err(), column == "counter");
             assert_eq!(store.ask(&key, seen, "b").await.is_err(), column == "counter");
             if column == "counter" {
-                assert_eq!(store.leases("default", "orders").await.unwrap().rows, [row]);
+                assert_eq!(store.leases("default", "orders").await.unwrap(), [row]);
             }
         }
     }
@@ -194,6 +194,6 @@ mod tests {
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
         let take = Take::new(key, "a");
         drop(store.take(&take));
-        assert!(store.leases("default", "orders").await.unwrap().rows.is_empty());
+        assert!(store.leases("default", "orders").await.unwrap().is_empty());
     }
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     config::position::Checkpoint,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
 };
 
 /// A table in which the rows of the owner `kcl` are foreign.
@@ -17,9 +17,9 @@ use crate::{
 struct SharedTable(MemoryLeaseStore);
 
 impl LeaseStore for SharedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         async move {
-            let rows = self.0.leases(consumer, stream).await?.rows.into_iter();
+            let rows = self.0.leases(consumer, stream).await?.into_iter();
             let marked = rows.map(|row| {
                 let is_foreign = row.owner.as_deref() == Some("kcl");
                 row.with_is_foreign(is_foreign)

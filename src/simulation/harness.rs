@@ -69,13 +69,13 @@ impl Harness {
 
     /// The lease row of a shard.
     pub(crate) async fn row(&self, shard: &str) -> Option<Lease> {
-        let rows = self.rows.leases(CONSUMER, STREAM).await.unwrap().rows;
+        let rows = self.rows.leases(CONSUMER, STREAM).await.unwrap();
         rows.into_iter().find(|row| row.key.shard.as_str() == shard)
     }
 
     /// The number of lease rows.
     pub(crate) async fn rows(&self) -> usize {
-        self.rows.leases(CONSUMER, STREAM).await.unwrap().rows.len()
+        self.rows.leases(CONSUMER, STREAM).await.unwrap().len()
     }
 
     /// The checkpoint of a shard as text; empty without one.
@@ -92,7 +92,7 @@ impl Harness {
     /// How many leases each owner holds.
     pub(crate) async fn shares(&self) -> BTreeMap<String, usize> {
         let mut shares = BTreeMap::new();
-        for row in self.rows.leases(CONSUMER, STREAM).await.unwrap().rows {
+        for row in self.rows.leases(CONSUMER, STREAM).await.unwrap() {
             if let Some(owner) = row.owner {
                 *shares.entry(owner.to_string()).or_default() += 1;
             }
@@ -102,7 +102,7 @@ impl Harness {
 
     /// How often leases were taken since the table was made: the sum of all epochs.
     pub(crate) async fn takes(&self) -> u64 {
-        self.rows.leases(CONSUMER, STREAM).await.unwrap().rows.iter().map(|row| row.epoch).sum()
+        self.rows.leases(CONSUMER, STREAM).await.unwrap().iter().map(|row| row.epoch).sum()
     }
 
     /// Direct access to the table.

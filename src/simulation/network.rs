@@ -221,7 +221,7 @@ fn at_once<T>(answer: StoreFuture<'_, T>) -> Result<T, StoreError> {
 }
 
 impl LeaseStore for NetworkedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         let (consumer, stream) = (consumer.to_owned(), stream.to_owned());
         self.call(TableOp::Leases, None, move |rows| at_once(rows.leases(&consumer, &stream)))
     }

@@ -66,8 +66,12 @@ impl ScriptedTable {
 }
 
 impl LeaseStore for ScriptedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
-        self.call((TableOp::Leases, None, String::new()), self.rows.leases(consumer, stream))
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        Box::pin(async move { self.read_leases(consumer, stream).await?.into_rows() })
+    }
+
+    fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+        self.call((TableOp::Leases, None, String::new()), self.rows.read_leases(consumer, stream))
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>> {

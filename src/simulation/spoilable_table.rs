@@ -64,10 +64,14 @@ impl<S: LeaseStore> SpoilableTable<S> {
 }
 
 impl<S: LeaseStore> LeaseStore for SpoilableTable<S> {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        Box::pin(async move { self.read_leases(consumer, stream).await?.into_rows() })
+    }
+
+    fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         async move {
             let mut leases = Leases::default();
-            for row in self.rows.leases(consumer, stream).await?.rows {
+            for row in self.rows.leases(consumer, stream).await? {
                 let key = row.key.clone();
                 let is_spoilt = self.spoilt.has(&key);
                 leases.push(key.clone(), if is_spoilt { Err(spoilt(&key)) } else { Ok(row) });

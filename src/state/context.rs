@@ -126,7 +126,7 @@ impl SubscriptionContext {
     /// next one may take twice as long.
     pub(crate) async fn leases(&self) -> Result<Leases, StoreError> {
         let (begun, limit) = (Instant::now(), self.lease_read_limit.current());
-        if let Ok(answer) = timeout(limit, self.store.leases(&self.consumer, &self.stream)).await {
+        if let Ok(answer) = timeout(limit, self.store.read_leases(&self.consumer, &self.stream)).await {
             if answer.is_ok() {
                 self.lease_read_limit.answered(begun.elapsed());
             }

@@ -81,7 +81,7 @@ async fn failing_checkpoint_writes_of_one_shard_do_not_block_another_shard() {
     // The library does not give up: the write succeeds once the store accepts it.
     store.decide(|_, _| CallOutcome::Passes);
     eventually("the checkpoint is written", async || {
-        let rows = store.store.leases("default", STREAM).await.unwrap().rows;
+        let rows = store.store.leases("default", STREAM).await.unwrap();
         rows.iter().any(|row| row.key.shard.as_str() == SHARDS[0] && row.checkpoint == covered)
     })
     .await;

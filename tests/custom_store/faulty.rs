@@ -7,7 +7,7 @@ use std::{
 
 use futures::{FutureExt, future};
 use kinesis_stream::{
-    Checkpoint, Held, Lease, LeaseKey, LeaseStore, Leases, MemoryLeaseStore, Seen, StoreError, StoreFuture, Take, Write,
+    Checkpoint, Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreError, StoreFuture, Take, Write,
 };
 
 /// The outcome of a call.
@@ -67,7 +67,7 @@ impl fmt::Debug for FaultyStore {
 }
 
 impl LeaseStore for FaultyStore {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         self.meets("leases", "", self.store.leases(consumer, stream))
     }
 

@@ -57,7 +57,7 @@ async fn an_instance_that_lost_its_lease_while_cut_off_writes_nothing() {
     for delivery in held {
         assert_eq!(delivery.commit().await.unwrap(), Commit::Superseded);
     }
-    let row = memory.leases("default", STREAM).await.unwrap().rows.remove(0);
+    let row = memory.leases("default", STREAM).await.unwrap().remove(0);
     assert_eq!((row.checkpoint, row.epoch), (last, 2));
     // The stream reports the reason, and delivered no more records of this shard in the meantime.
     let error = loop {

@@ -97,7 +97,11 @@ fn holds(held: &Held) -> impl Fn(&Columns) -> bool {
 }
 
 impl LeaseStore for Table {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
+        Box::pin(async move { self.read_leases(consumer, stream).await?.into_rows() })
+    }
+
+    fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         Box::pin(async move {
             let rows = self.rows.lock().await;
             let of = rows.iter().filter(|(key, _)| *key.consumer == *consumer && *key.stream == *stream);

@@ -189,6 +189,6 @@ async fn a_commit_is_in_the_table_when_it_returns() {
     let delivery = record(&mut subscription).await;
     let expected = Checkpoint::After(delivery.sequence_number().clone());
     delivery.commit().await.unwrap();
-    let rows = store.leases("default", STREAM).await.unwrap().rows;
+    let rows = store.leases("default", STREAM).await.unwrap();
     assert_eq!(rows[0].checkpoint, Some(expected));
 }

@@ -21,7 +21,7 @@ fn take(owner: &str, seen: Option<Seen>) -> Take {
 }
 
 async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> (Lease, Held) {
-    let rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
+    let rows = store.leases(CONSUMER, STREAM).await.unwrap();
     let take = take(owner, rows.iter().find(|row| row.key.shard.as_str() == SHARD).map(Lease::seen));
     let Write::Applied(lease) = store.take(&take).await.unwrap() else { panic!("no other instance interferes") };
     let held = Held::new(take.key, take.owner, lease.epoch);
@@ -29,7 +29,7 @@ async fn taken(store: &DynamoDbLeaseStore, owner: &str) -> (Lease, Held) {
 }
 
 async fn only(store: &DynamoDbLeaseStore) -> Lease {
-    let mut rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
+    let mut rows = store.leases(CONSUMER, STREAM).await.unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");
     rows.remove(0)
 }
@@ -81,7 +81,7 @@ async fn a_row_of_the_kcl_can_be_requested_and_deleted_like_any_other() {
     let gone = Seen::new(0, 0);
     assert_eq!(store.ask(&key, gone, "one").await.unwrap(), Write::Refused(None));
     assert_eq!(store.delete(&key, gone).await.unwrap(), Write::Refused(None));
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -213,7 +213,7 @@ async fn a_write_that_would_pass_the_largest_number_is_refused_and_names_the_row
     let error = store.renew(&most).await.unwrap_err().to_string();
     assert!(error.contains(": leaseCounter is 9223372036854775806, the largest number"), "{error}");
     table.put(SHARD, [("leaseCounter", n(i64::MAX))]).await;
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().unreadable.len(), 1);
+    assert_eq!(store.read_leases(CONSUMER, STREAM).await.unwrap().unreadable.len(), 1);
 }
 
 // E6
@@ -222,7 +222,7 @@ async fn a_malformed_row_is_listed_as_unreadable_and_fails_its_own_writes() {
     let (table, store) = bare().await;
     for (name, value) in [("leaseCounter", s("x")), ("leaseOwner", n(1)), ("checkpoint", s("five"))] {
         table.put(SHARD, [(name, value)]).await;
-        let leases = store.leases(CONSUMER, STREAM).await.unwrap();
+        let leases = store.read_leases(CONSUMER, STREAM).await.unwrap();
         let [spoilt] = &leases.unreadable[..] else { panic!("{leases:?}") };
         assert_eq!((&spoilt.key.shard, spoilt.error.kind()), (&SHARD.into(), StoreErrorKind::UnreadableRow));
         let error = spoilt.error.to_string();

@@ -131,7 +131,7 @@ pub(crate) fn held(owner: &str, epoch: u64) -> Held {
 
 /// The row of [`key`], as the store reads it.
 pub(crate) async fn row(store: &DynamoDbLeaseStore) -> Option<Lease> {
-    let rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
+    let rows = store.leases(CONSUMER, STREAM).await.unwrap();
     rows.into_iter().find(|row| row.key == key())
 }
 

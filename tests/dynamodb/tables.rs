@@ -83,7 +83,7 @@ async fn ten_stores_at_once_create_the_table_with_the_kcls_schema() {
     let table = LeaseTable::bare();
     let stores: Vec<_> = (0..10).map(|_| table.store().create_if_missing()).collect();
     let taken = futures::future::join_all(stores.iter().map(async |store| {
-        let rows = store.leases(CONSUMER, STREAM).await.unwrap().rows;
+        let rows = store.leases(CONSUMER, STREAM).await.unwrap();
         assert!(rows.len() <= 1);
         store.take(&taking("one", None)).await.unwrap()
     }));
@@ -127,7 +127,7 @@ async fn creation_survives_cancelled_and_failed_calls() {
     assert!(error.contains("is being created and not active yet"), "{error}");
     creating.lift();
     unseen.lift();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
     taken(&store, "one").await;
     assert_eq!(lease(&store).await.epoch, 1);
 }
@@ -185,7 +185,7 @@ async fn an_unusable_configuration_is_rejected_before_any_call() {
     let enough = regional().credentials_provider(SharedCredentialsProvider::new(keys));
     let enough = enough.endpoint_url(table.server.endpoint()).build();
     let store = DynamoDbLeaseStore::from_config(table.name.as_str(), enough).unwrap();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_hanging_call_is_retried_after_a_second() {
         .http_client(faults.http_client())
         .build();
     let store = DynamoDbLeaseStore::from_config(table.name.as_str(), config).unwrap();
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap(), []);
     let calls = faults.calls(Op::Scan);
     assert!(calls[1].at() - calls[0].at() >= Duration::from_secs(1));
 }
@@ -227,7 +227,7 @@ async fn a_page_of_the_scan_that_fails_is_repeated_and_the_pages_before_it_are_k
     let last = "default/orders/shardId-000000000002";
     faults.on(Op::Scan).nth(1).edit(move |answer| answer["LastEvaluatedKey"] = json!({ "leaseKey": { "S": last } }));
     faults.on(Op::Scan).nth(2).fail(AwsError::THROTTLED);
-    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows.len(), 1);
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().len(), 1);
     let starts: Vec<_> = faults.calls(Op::Scan).iter().map(|call| call.body()["ExclusiveStartKey"].clone()).collect();
     let from = json!({ "leaseKey": { "S": last } });
     assert_eq!(starts, [json!(null), from.clone(), from]);

@@ -137,7 +137,7 @@ async fn two_consumers_on_one_store_both_see_every_record() {
         let mut subscription = broker.subscribe(quick(stream)).await.unwrap();
         assert_eq!(up_to_seals(&mut subscription, seals).await, numbered("record", 10));
         broker.shutdown().await;
-        let rows = store.leases(consumer, stream).await.unwrap().rows;
+        let rows = store.leases(consumer, stream).await.unwrap();
         assert!(matches!(rows[0].checkpoint, Some(Checkpoint::After(_))), "{rows:?}");
         assert_eq!((rows.len(), rows[0].epoch, rows[0].owner.as_ref()), (1, 1, None));
     }

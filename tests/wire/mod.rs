@@ -100,7 +100,7 @@ pub(crate) async fn up_to_seals(subscription: &mut Subscription, seals: usize) -
 
 /// The lease rows of the default consumer, by shard.
 pub(crate) async fn rows(store: &(impl LeaseStore + Clone), stream: &str) -> BTreeMap<String, Lease> {
-    let rows = store.leases("default", stream).await.expect("the leases can be read").rows;
+    let rows = store.leases("default", stream).await.expect("the leases can be read");
     rows.into_iter().map(|row| (row.key.shard.to_string(), row)).collect()
 }
 

@@ -97,7 +97,7 @@ impl Coordinator {
         if !self.asked && self.requests.is_empty() {
             return;
         }
-        let rows = match context.answer(context.store.leases(&context.consumer, &context.stream)).await {
+        let rows = match context.answer(context.store.read_leases(&context.consumer, &context.stream)).await {
             Ok(leases) => leases.rows,
             Err(error) => {
                 return tracing::debug!(error = %Chain(&error), "the requests for shards were not taken back");

@@ -9,7 +9,7 @@ use super::row::{self, ONE, TWO, TestRow, after};
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
 };
 
 /// A store that returns an error for one write although it applied it, as when a connection breaks after the request.
@@ -39,7 +39,7 @@ impl LostAnswer {
 }
 
 impl LeaseStore for LostAnswer {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         self.store.leases(consumer, stream)
     }
 

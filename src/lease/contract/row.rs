@@ -29,7 +29,7 @@ impl<'a> TestRow<'a> {
 
     /// The row as `leases` shows it.
     pub(super) async fn read(&self) -> Option<Lease> {
-        let mut rows = self.store.leases(&self.key.consumer, &self.key.stream).await.expect("the leases are read").rows;
+        let mut rows = self.store.leases(&self.key.consumer, &self.key.stream).await.expect("the leases are read");
         rows.retain(|row| row.key == self.key);
         assert!(rows.len() <= 1, "one row for each key: {rows:?}");
         rows.pop()

@@ -52,7 +52,7 @@ pub(super) async fn leases_are_all_rows_however_many(store: &dyn LeaseStore) {
 }
 
 async fn keys(store: &dyn LeaseStore, consumer: &str, stream: &str) -> Vec<LeaseKey> {
-    let rows = store.leases(consumer, stream).await.expect("the leases are read").rows;
+    let rows = store.leases(consumer, stream).await.expect("the leases are read");
     let mut keys: Vec<_> = rows.into_iter().map(|row| row.key).collect();
     keys.sort();
     keys

@@ -34,5 +34,5 @@ async fn taken(store: &EmbeddedLeaseStore, shards: usize) {
 }
 
 async fn leases(store: &EmbeddedLeaseStore) -> Vec<Lease> {
-    store.leases("c", "s").await.unwrap().rows
+    store.leases("c", "s").await.unwrap()
 }

@@ -8,7 +8,7 @@ use super::Oracle;
 
 use crate::{
     config::position::Checkpoint,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, MemoryLeaseStore, Seen, StoreFuture, Take, Write},
     util::mutex::lock,
 };
 
@@ -51,7 +51,7 @@ impl RecordedTable {
 }
 
 impl LeaseStore for RecordedTable {
-    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
+    fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Vec<Lease>> {
         self.rows.leases(consumer, stream)
     }
 
