@@ -54,7 +54,7 @@ impl Looks {
         if time < 2 * self.interval {
             Unobserved::Part(Duration::ZERO)
         } else if time <= self.outage {
-            Unobserved::Part(time - self.interval)
+            Unobserved::Part(time.saturating_sub(self.interval))
         } else {
             Unobserved::Outage
         }
