@@ -12,7 +12,7 @@
 //! Only `coordination` calls a store; all others name the types. Read the trait first, then `memory`, the shortest
 //! store.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 
@@ -83,6 +83,9 @@ pub struct Lease {
     pub stream_created: Option<i64>,
     /// The instance that asked the owner to hand this shard over; none when nobody did.
     pub wanted_by: Option<Arc<str>>,
+    /// For how long the last owner's lease lives after a write, so that instances with a shorter time to live wait as
+    /// long. None if the owner did not say.
+    pub ttl: Option<Duration>,
 }
 
 /// The lease of one shard as its holder knows it: what [`renew`](LeaseStore::renew),
@@ -106,6 +109,8 @@ pub struct Take {
     pub key: LeaseKey,
     /// The instance that takes it.
     pub owner: Arc<str>,
+    /// Kept in the row: see [`Lease::ttl`].
+    pub ttl: Option<Duration>,
     /// The row as the instance last saw it; none if there was no row. The take is conditional on it.
     pub seen: Option<Seen>,
     /// Kept in the row: see [`Lease::parents`].
@@ -137,7 +142,13 @@ impl Take {
     /// A take of a row that does not exist yet. The setters say more.
     pub fn new(key: LeaseKey, owner: impl Into<Arc<str>>) -> Self {
         let owner = owner.into();
-        Self { key, owner, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false }
+        Self { key, owner, ttl: None, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false }
+    }
+
+    /// Sets [`ttl`](Self#structfield.ttl).
+    #[must_use]
+    pub fn with_ttl(self, ttl: Option<Duration>) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Sets [`seen`](Self#structfield.seen).
@@ -197,6 +208,7 @@ impl Lease {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            ttl: None,
         }
     }
 
@@ -228,6 +240,12 @@ impl Lease {
     #[must_use]
     pub fn with_wanted_by(self, wanted_by: Option<Arc<str>>) -> Self {
         Self { wanted_by, ..self }
+    }
+
+    /// Sets [`ttl`](Self#structfield.ttl).
+    #[must_use]
+    pub fn with_ttl(self, ttl: Option<Duration>) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Whether the shard was read to its end.
@@ -289,8 +307,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// is none). It makes no difference whether the row was held or free. Returns the new row.
     ///
     /// A new row starts with epoch 1 and counter 1, without a checkpoint. An old row keeps its checkpoint unless
-    /// [`Take::forget_checkpoint`] is set. [`Lease::wanted_by`] is cleared; parents and creation time are those of the
-    /// take.
+    /// [`Take::forget_checkpoint`] is set. [`Lease::wanted_by`] is cleared; parents, creation time and time to live are
+    /// those of the take. A store keeps the time to live in milliseconds at least.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
     /// Shows that the holder lives: increases the counter and changes nothing else. Conditional on owner and epoch.

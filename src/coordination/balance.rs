@@ -245,6 +245,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: Some(wanted_by.into()),
+            ttl: None,
         }
     }
 

@@ -93,6 +93,7 @@ impl LeaseStore for MemoryLeaseStore {
                 parents: take.parents.clone(),
                 stream_created: take.stream_created,
                 wanted_by: None,
+                ttl: take.ttl,
             };
             rows.insert(take.key.clone(), taken.clone());
             Write::Applied(taken)
@@ -154,6 +155,7 @@ mod tests {
         let take = Take {
             key,
             owner: "a".into(),
+            ttl: None,
             seen: None,
             parents: Vec::new(),
             stream_created: None,
@@ -171,6 +173,7 @@ mod tests {
         let take = Take {
             key,
             owner: "a".into(),
+            ttl: None,
             seen: None,
             parents: Vec::new(),
             stream_created: None,

@@ -127,6 +127,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            ttl: None,
         }
     }
 
@@ -134,6 +135,7 @@ mod tests {
         Take {
             key: row(shard, 0).key,
             owner: "twin".into(),
+            ttl: None,
             seen: seen.map(|epoch| Seen { epoch, counter: epoch }),
             parents: Vec::new(),
             stream_created: None,

@@ -51,7 +51,7 @@ impl Coordinator {
             asks || row.owner.as_ref().is_some_and(|owner| owner != me)
         });
         let pause = self.context.read_health.pause()?;
-        let mut alive = others.filter(|row| !self.expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
+        let mut alive = others.filter(|row| !self.expiry.is_expired(&row.key.shard, ttl, pass.now));
         alive.next().map(|_| pause)
     }
 

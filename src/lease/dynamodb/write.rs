@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::{
     DynamoDbLeaseStore,
     attribute::{
-        CHECKPOINT_OWNER, COUNTER, EPOCH, Item, KEY, OWNER, PARENTS, STREAM_CREATED, SWITCHES, TAKE_ID, WANTED_BY,
-        number, text,
+        CHECKPOINT_OWNER, COUNTER, EPOCH, Item, KEY, OWNER, PARENTS, STREAM_CREATED, SWITCHES, TAKE_ID, TTL_MILLIS,
+        WANTED_BY, number, text,
     },
     checkpoint,
     expression::{Expression, set_of},
@@ -65,6 +65,7 @@ impl DynamoDbLeaseStore {
             .set(TAKE_ID, text(id))
             .set_or_remove(PARENTS, set_of(take.parents.iter().map(ShardId::as_str)))
             .set_or_remove(STREAM_CREATED, take.stream_created.map(number))
+            .set_or_remove(TTL_MILLIS, take.ttl.map(|ttl| number(ttl.as_millis())))
             .remove([WANTED_BY, CHECKPOINT_OWNER]);
         let write = if take.seen.is_none() || take.forget_checkpoint {
             checkpoint::written(write, None)

@@ -88,6 +88,7 @@ impl<'txn> Rows<'txn> {
             parents: take.parents.clone(),
             stream_created: take.stream_created,
             wanted_by: None,
+            ttl: take.ttl,
         };
         self.put(&taken, SyncNeed::Now)?;
         Ok(Write::Applied(taken))
