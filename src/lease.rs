@@ -12,7 +12,7 @@
 //! Only `coordination` calls a store; all others name the types. Read the trait first, then `memory`, the shortest
 //! store.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 
@@ -88,6 +88,9 @@ pub struct Lease {
     /// requests and may fail on a row that they changed, so the library sends it none. False by default; only a store
     /// that shares its table with other programs sets it.
     pub is_foreign: bool,
+    /// For how long the last owner's lease lives after a write, so that instances with a shorter time to live wait as
+    /// long. None if the owner did not say.
+    pub ttl: Option<Duration>,
 }
 
 /// All rows of one consumer and stream, as [`LeaseStore::read_leases`] returns them.
@@ -182,6 +185,8 @@ pub struct Take {
     pub key: LeaseKey,
     /// The instance that takes it.
     pub owner: Arc<str>,
+    /// Kept in the row: see [`Lease::ttl`].
+    pub ttl: Option<Duration>,
     /// The row as the instance last saw it; none if there was no row. The take is conditional on it.
     pub seen: Option<Seen>,
     /// Kept in the row: see [`Lease::parents`].
@@ -220,12 +225,19 @@ impl Take {
         Self {
             key,
             owner,
+            ttl: None,
             seen: None,
             parents: Vec::new(),
             stream_created: None,
             forget_checkpoint: false,
             since: None,
         }
+    }
+
+    /// Sets [`ttl`](Self#structfield.ttl).
+    #[must_use]
+    pub fn with_ttl(self, ttl: Option<Duration>) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Sets [`seen`](Self#structfield.seen).
@@ -299,6 +311,7 @@ impl Lease {
             stream_created: None,
             wanted_by: None,
             is_foreign: false,
+            ttl: None,
         }
     }
 
@@ -336,6 +349,12 @@ impl Lease {
     #[must_use]
     pub fn with_is_foreign(self, is_foreign: bool) -> Self {
         Self { is_foreign, ..self }
+    }
+
+    /// Sets [`ttl`](Self#structfield.ttl).
+    #[must_use]
+    pub fn with_ttl(self, ttl: Option<Duration>) -> Self {
+        Self { ttl, ..self }
     }
 
     /// Whether the shard was read to its end.
@@ -411,7 +430,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// A new row starts with epoch 1 and counter 1. [`Take::checkpoint_after`] gives the checkpoint: an old row keeps
     /// its own unless [`Take::forget_checkpoint`] is set, and a row without one gets [`Take::since`].
-    /// [`Lease::wanted_by`] is cleared; parents and creation time are those of the take.
+    /// [`Lease::wanted_by`] is cleared; parents, creation time and time to live are those of the take. A store keeps the
+    /// time to live in milliseconds at least.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
     /// Shows that the holder lives: increases the counter and changes nothing else. Conditional on owner and epoch.

@@ -246,6 +246,7 @@ mod tests {
             stream_created: None,
             wanted_by: Some(wanted_by.into()),
             is_foreign: false,
+            ttl: None,
         }
     }
 

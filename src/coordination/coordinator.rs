@@ -40,7 +40,7 @@ use tracing::Instrument;
 pub(crate) use self::seek::Seek;
 use self::{
     candidates::Unowned,
-    listing::finished,
+    listing::{ListingInFlight, finished},
     listing_pages::Sightings,
     opening::SubscriptionOpening,
     ownership::Ownership,
@@ -203,20 +203,7 @@ impl Coordinator {
         let context = Arc::clone(&self.context);
         let _ends = EndsTheSubscription(Arc::clone(&context));
         let mut listing = Some(self.begin_listing());
-        select! {
-            biased;
-            _ = context.lifecycle.closing() => {}
-            outcome = finished(&mut listing) => drop(self.apply_listing(outcome)),
-            () = sleep_until(self.started_at + FIRST_PASS_LIMIT) => {
-                tracing::warn!("the first listing of the shards takes long, so they open later");
-            }
-        }
-        self.pass(self.listings.completed_at(), true, &mut listing).await;
-        if matches!(self.phase, Phase::Unlisted) {
-            // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
-            // over, and LATEST becomes the time of the start, for children too.
-            self.plan.begin_at(&since(self.beginning.moment));
-        }
+        self.first_pass(&mut listing).await;
         // It fails only if `subscribe` was cancelled.
         let _ = ready.send(());
         let mut trial = None;
@@ -229,12 +216,7 @@ impl Coordinator {
                     return self.withdraw_asks().await;
                 }
                 Some(seek) = self.seeks.recv() => {
-                    select! {
-                        biased;
-                        // The caller learns from its dropped channel that the subscription closes.
-                        _ = context.lifecycle.closing() => {}
-                        () = self.seek(seek) => {}
-                    }
+                    self.seek_unless_closing(seek).await;
                     Some(Instant::now())
                 }
                 () = context.wakeups.list_wanted() => self.list_now(),
@@ -254,6 +236,35 @@ impl Coordinator {
             if let Some(shard) = self.trial_shard.take().filter(|_| trial.is_none()) {
                 trial = Some(begin_trial(&context, shard));
             }
+        }
+    }
+
+    /// Opens the subscription, with the shards of the first listing if that comes soon.
+    async fn first_pass(&mut self, listing: &mut Option<ListingInFlight>) {
+        let context = Arc::clone(&self.context);
+        select! {
+            biased;
+            _ = context.lifecycle.closing() => {}
+            outcome = finished(listing) => drop(self.apply_listing(outcome)),
+            () = sleep_until(self.started_at + FIRST_PASS_LIMIT) => {
+                tracing::warn!("the first listing of the shards takes long, so they open later");
+            }
+        }
+        self.pass(self.listings.completed_at(), true, listing).await;
+        if matches!(self.phase, Phase::Unlisted) {
+            // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
+            // over, and LATEST becomes the time of the start, for children too.
+            self.plan.begin_at(&since(self.beginning.moment));
+        }
+    }
+
+    /// Seeks, unless the subscription closes meanwhile. The caller then learns it from its dropped channel.
+    async fn seek_unless_closing(&mut self, seek: Seek) {
+        let context = Arc::clone(&self.context);
+        select! {
+            biased;
+            _ = context.lifecycle.closing() => {}
+            () = self.seek(seek) => {}
         }
     }
 

@@ -21,6 +21,9 @@ use crate::{
     types::id::ShardId,
 };
 
+/// The longest time to live of another owner that counts.
+const LONGEST_TTL: Duration = Duration::from_hours(1);
+
 /// The reads of the lease table that succeeded.
 ///
 /// Less than two renewal intervals between two of them is normal and counts in full. If there is more, at least one read
@@ -56,7 +59,7 @@ impl Looks {
         if time < 2 * self.interval {
             Unobserved::Part(Duration::ZERO)
         } else if time <= self.outage {
-            Unobserved::Part(time - self.interval)
+            Unobserved::Part(time.saturating_sub(self.interval))
         } else {
             Unobserved::Outage
         }
@@ -86,10 +89,17 @@ struct LastSeen {
     state: Seen,
     owner: Option<Arc<str>>,
     wanted_by: Option<Arc<str>>,
+    /// The time to live that the owner named.
+    ttl: Option<Duration>,
     since: Instant,
 }
 
 impl LastSeen {
+    /// The longer one of this time to live and the owner's. A row can hold anything, so the owner's has a bound.
+    fn time_to_live(&self, ttl: Duration) -> Duration {
+        self.ttl.map_or(ttl, |owners| owners.min(LONGEST_TTL).max(ttl))
+    }
+
     /// Whether the owner has written nothing since. Another instance's request for the shard moves the counter once; it
     /// does not show that the owner lives.
     fn is_unchanged(&self, row: &Lease) -> bool {
@@ -114,6 +124,7 @@ impl ExpiryWatch {
                 state: row.seen(),
                 owner: row.owner.clone(),
                 wanted_by: row.wanted_by.clone(),
+                ttl: row.ttl,
                 since: before.map_or(now, |last| unobserved.leave_out(last.since, now)),
             };
             (row.key.shard.clone(), last)
@@ -121,17 +132,28 @@ impl ExpiryWatch {
         self.seen = seen.collect();
     }
 
-    /// Whether the row has not changed for this long. A lease whose row has not changed for its time to live has
-    /// expired.
+    /// Whether the lease has expired: its row has not changed for the time to live of this instance, and for that of its
+    /// owner.
+    pub(crate) fn is_expired(&self, shard: &ShardId, ttl: Duration, now: Instant) -> bool {
+        let now = self.judged_at(now);
+        self.seen.get(shard).is_some_and(|last| now >= last.since + last.time_to_live(ttl))
+    }
+
+    /// Whether the row has not changed for this long.
     pub(crate) fn is_unchanged_for(&self, shard: &ShardId, time: Duration, now: Instant) -> bool {
-        let now = self.asked_at.map_or(now, |asked_at| asked_at.min(now));
+        let now = self.judged_at(now);
         self.seen.get(shard).is_some_and(|last| now >= last.since + time)
+    }
+
+    /// The time up to which the rows are known to stand still: when they were asked for.
+    fn judged_at(&self, now: Instant) -> Instant {
+        self.asked_at.map_or(now, |asked_at| asked_at.min(now))
     }
 
     /// When the next lease of another instance expires after `now`, if no row changes until then.
     pub(crate) fn next_expiry(&self, me: &str, ttl: Duration, now: Instant) -> Option<Instant> {
         let of_others = self.seen.values().filter(|last| last.owner.as_deref().is_some_and(|owner| owner != me));
-        of_others.map(|last| last.since + ttl).filter(|at| *at > now).min()
+        of_others.map(|last| last.since + last.time_to_live(ttl)).filter(|at| *at > now).min()
     }
 }
 
@@ -156,6 +178,7 @@ mod tests {
             stream_created: None,
             wanted_by: None,
             is_foreign: false,
+            ttl: None,
         }
     }
 
@@ -218,6 +241,21 @@ mod tests {
         assert_eq!(expiry.next_expiry("me", ttl, start + seconds(9)), Some(start + seconds(10)));
         assert_eq!(expiry.next_expiry("me", ttl, start + seconds(10)), None);
         assert_eq!(expiry.next_expiry("other", ttl, start), None);
+    }
+
+    // E3
+    #[test]
+    fn the_longer_one_of_two_times_to_live_counts() {
+        // The owner's seconds, the observer's, and when the lease expires.
+        let table = [(None, 10, 10), (Some(5), 10, 10), (Some(60), 10, 60), (Some(1_000_000), 10, 3_600)];
+        for (owners, own, expires) in table {
+            let (start, shard) = (Instant::now(), ShardId::new("a"));
+            let mut expiry = ExpiryWatch::default();
+            expiry.observe(&[Lease { ttl: owners.map(seconds), ..row(1, 1) }], ALL, start);
+            let is_expired = |second| expiry.is_expired(&shard, seconds(own), start + seconds(second));
+            assert_eq!((is_expired(expires - 1), is_expired(expires)), (false, true), "{owners:?}");
+            assert_eq!(expiry.next_expiry("me", seconds(own), start), Some(start + seconds(expires)));
+        }
     }
 
     // E3

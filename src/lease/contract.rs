@@ -76,7 +76,7 @@ mod tests {
     use crate::{
         MemoryLeaseStore,
         config::position::Checkpoint,
-        lease::{Held, Lease, LeaseKey, Leases, Seen, StoreFuture, Take, Write},
+        lease::{Held, Lease, LeaseKey, Seen, StoreFuture, Take, Write},
     };
 
     /// A faulty store: a release overwrites the checkpoint.

@@ -109,7 +109,8 @@ use crate::{
 /// A row has the attributes of the Kinesis Client Library, the *KCL*, under its names and types: `leaseKey` (S),
 /// `leaseOwner` (S, absent while free), `leaseCounter` (N), `checkpoint` (S), `checkpointSubSequenceNumber` (N),
 /// `ownerSwitchesSinceCheckpoint` (N), `parentShardId` (SS, absent if there are none). This library adds `epoch` (N),
-/// `streamCreated` (N), `wantedBy` (S), `takeId` (S), and at most one of these next to `checkpoint = TRIM_HORIZON`:
+/// `streamCreated` (N), `wantedBy` (S), `leaseTtlMillis` (N), `takeId` (S), and at most one of these next to
+/// `checkpoint = TRIM_HORIZON`:
 ///
 /// | attribute | meaning |
 /// |---|---|

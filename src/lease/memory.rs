@@ -98,6 +98,7 @@ impl LeaseStore for MemoryLeaseStore {
                 stream_created: take.stream_created,
                 wanted_by: None,
                 is_foreign: false,
+                ttl: take.ttl,
             };
             rows.insert(take.key.clone(), taken.clone());
             Ok(Write::Applied(taken))
@@ -161,6 +162,7 @@ mod tests {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
         let take = Take::new(key, "a");
+        let take = Take::new(key, "a");
         store.clone().take(&take).await.unwrap();
         assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
         assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
@@ -192,6 +194,7 @@ mod tests {
     async fn a_call_that_is_never_polled_writes_nothing() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
+        let take = Take::new(key, "a");
         let take = Take::new(key, "a");
         drop(store.take(&take));
         assert!(store.leases("default", "orders").await.unwrap().is_empty());

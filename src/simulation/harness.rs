@@ -117,6 +117,7 @@ impl Harness {
         let take = Take {
             key,
             owner: owner.into(),
+            ttl: None,
             seen,
             parents: Vec::new(),
             stream_created: None,

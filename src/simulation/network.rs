@@ -24,7 +24,7 @@ use super::{
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
+    lease::{Held, Lease, LeaseKey, LeaseStore, Seen, StoreFuture, Take, Write},
     simulation::oracle::RecordedTable,
     types::id::ShardId,
     util::mutex::lock,

@@ -1,6 +1,6 @@
 //! A store as a user would write one over a database.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kinesis_stream::{
     Checkpoint, Held, Lease, LeaseKey, LeaseStore, Leases, Seen, ShardId, StoreError, StoreFuture, Take, Write,
@@ -21,6 +21,7 @@ struct Columns {
     parents: String,
     created: Option<i64>,
     wanted_by: String,
+    ttl: Option<Duration>,
 }
 
 fn to_text(checkpoint: &Checkpoint) -> Result<String, StoreError> {
@@ -58,7 +59,8 @@ impl Columns {
             .with_checkpoint(from_text(&self.checkpoint)?)
             .with_parents(self.parents.split_whitespace().map(Into::into).collect())
             .with_stream_created(self.created)
-            .with_wanted_by(name(&self.wanted_by)))
+            .with_wanted_by(name(&self.wanted_by))
+            .with_ttl(self.ttl))
     }
 
     fn seen(&self) -> Seen {
@@ -129,6 +131,7 @@ impl LeaseStore for Table {
                 parents: parents.join(" "),
                 created: take.stream_created,
                 wanted_by: String::new(),
+                ttl: take.ttl,
             };
             let lease = row.lease(&take.key)?;
             rows.insert(take.key.clone(), row);

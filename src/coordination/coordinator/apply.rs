@@ -142,7 +142,7 @@ impl Coordinator {
         if let Some(row) = in_my_name().find(|row| ownership.is_overtaken(row) && is_held(&row.key.shard)) {
             return Some(row);
         }
-        let alive = in_my_name().filter(|row| !expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
+        let alive = in_my_name().filter(|row| !expiry.is_expired(&row.key.shard, ttl, pass.now));
         ownership.yields_to(alive, ttl, (unobserved, pass.now))
     }
 

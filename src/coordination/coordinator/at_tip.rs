@@ -44,7 +44,7 @@ impl Coordinator {
     /// Whether another live instance holds the shard.
     fn is_elsewhere(&self, row: &Lease, now: Instant) -> bool {
         row.owner.as_ref().is_some_and(|owner| *owner != self.context.owner)
-            && !self.expiry.is_unchanged_for(&row.key.shard, self.context.settings.lease_ttl, now)
+            && !self.expiry.is_expired(&row.key.shard, self.context.settings.lease_ttl, now)
     }
 
     /// Whether another instance is handing the shard over to this one.

@@ -171,7 +171,7 @@ impl Coordinator {
         let is_unchanged_for = |time| self.expiry.is_unchanged_for(&row.key.shard, time, now);
         match (&row.owner, &row.wanted_by) {
             _ if self.is_mine(row) => true,
-            (Some(_), _) => is_unchanged_for(settings.lease_ttl),
+            (Some(_), _) => self.expiry.is_expired(&row.key.shard, settings.lease_ttl, now),
             (None, Some(_)) => is_unchanged_for(2 * settings.renew_interval),
             (None, None) => true,
         }
@@ -181,6 +181,7 @@ impl Coordinator {
         Take {
             key: self.context.lease_key(&shard.id),
             owner: Arc::clone(&self.context.owner),
+            ttl: Some(self.context.settings.lease_ttl),
             seen: row.map(Lease::seen),
             parents: shard.parents.clone(),
             stream_created: self.beginning.created,

@@ -133,6 +133,7 @@ mod tests {
             stream_created: None,
             wanted_by: None,
             is_foreign: false,
+            ttl: None,
         }
     }
 
@@ -140,6 +141,7 @@ mod tests {
         Take {
             key: row(shard, 0).key,
             owner: "twin".into(),
+            ttl: None,
             seen: seen.map(|epoch| Seen { epoch, counter: epoch }),
             parents: Vec::new(),
             stream_created: None,

@@ -129,10 +129,7 @@ impl Coordinator {
     fn held_shard<'a>(&self, row: &'a Lease, would_take: &BTreeSet<ShardId>, now: Instant) -> Option<HeldShard<'a>> {
         let settings = &self.context.settings;
         let (shard, me) = (&row.key.shard, &*self.context.owner);
-        if row.is_ended()
-            || !self.is_of_this_stream(row)
-            || self.expiry.is_unchanged_for(shard, settings.lease_ttl, now)
-        {
+        if row.is_ended() || !self.is_of_this_stream(row) || self.expiry.is_expired(shard, settings.lease_ttl, now) {
             return None;
         }
         let patience = self.patience();

@@ -82,15 +82,8 @@ impl Coordinator {
         );
         let mut reader = Reader::new(shard, opening, origin.clone());
         if let Some(until) = opens_until {
-            select! {
-                biased;
-                _ = self.context.lifecycle.closing() => return Some(TakeOutcome::Applied(take)),
-                opened = timeout_at(until, reader.open(self.beginning.moment)) => {
-                    if opened.is_err() {
-                        tracing::warn!("the first iterator takes long, so the shard opens later");
-                        reader.open_later(self.beginning.moment);
-                    }
-                }
+            if !self.fetch_first_iterator(&mut reader, until).await {
+                return Some(TakeOutcome::Applied(take));
             }
         } else {
             // The origin is known, so the reader's own task fetches the iterator. A slow call delays no other shard.
@@ -99,6 +92,23 @@ impl Coordinator {
         // It fails only if the subscription was dropped, and then no one needs the pages.
         let _ = self.opened.send(pages(reader));
         Some(TakeOutcome::Applied(take))
+    }
+
+    /// Waits for the first iterator until this time. False if the subscription closes meanwhile.
+    async fn fetch_first_iterator(&self, reader: &mut Reader, until: Instant) -> bool {
+        let opened_at = self.beginning.moment;
+        select! {
+            biased;
+            _ = self.context.lifecycle.closing() => return false,
+            opened = timeout_at(until, reader.open(opened_at)) => {
+                if opened.is_ok() {
+                    return true;
+                }
+            }
+        }
+        tracing::warn!(shard = %reader.shard().id, "the first iterator takes long, so the shard opens later");
+        reader.open_later(opened_at);
+        true
     }
 
     /// Enters what became of a take. No row is judged while takes are in flight, so this may follow all of them.

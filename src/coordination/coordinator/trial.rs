@@ -51,7 +51,7 @@ impl Coordinator {
             asks || row.owner.as_ref().is_some_and(|owner| owner != me)
         });
         let pause = self.context.read_health.pause()?;
-        let mut alive = others.filter(|row| !self.expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
+        let mut alive = others.filter(|row| !self.expiry.is_expired(&row.key.shard, ttl, pass.now));
         alive.next().map(|_| pause)
     }
 
@@ -60,7 +60,7 @@ impl Coordinator {
         let Some(pause) = pause else { return false };
         let is_mine = pass.row(shard).is_some_and(|row| row.owner.as_ref() == Some(&self.context.owner));
         let stood_free = self.expiry.is_unchanged_for(shard, pause, pass.now);
-        !is_mine && !(stood_free && self.context.read_health.is_trial_due(pass.now))
+        !(is_mine || stood_free && self.context.read_health.is_trial_due(pass.now))
     }
 
     /// The shard of the trial read that is due. None if none is, or if a reader shows whether this instance can read.

@@ -1,6 +1,6 @@
 //! One row under test, and the values that the promises use.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     config::position::Checkpoint,
@@ -102,6 +102,7 @@ pub(super) fn take(key: &LeaseKey, owner: &str, seen: Option<Seen>) -> Take {
     Take {
         key: key.clone(),
         owner: owner.into(),
+        ttl: Some(TTL),
         seen,
         parents: parents(),
         stream_created: Some(CREATED),
@@ -122,12 +123,15 @@ pub(super) fn first(key: &LeaseKey, owner: &str) -> Lease {
         stream_created: Some(CREATED),
         wanted_by: None,
         is_foreign: false,
+        ttl: Some(TTL),
     }
 }
 
 pub(super) fn after(number: &str) -> Checkpoint {
     Checkpoint::After(number.into())
 }
+
+const TTL: Duration = Duration::from_millis(12_345);
 
 const CREATED: i64 = 1_700_000_000_123;
 

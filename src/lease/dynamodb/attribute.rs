@@ -33,6 +33,8 @@ pub(super) const PENDING: [&str; 3] =
 pub(super) const EPOCH: &str = "epoch";
 /// N, ours: Unix milliseconds.
 pub(super) const STREAM_CREATED: &str = "streamCreated";
+/// N, ours: milliseconds.
+pub(super) const TTL_MILLIS: &str = "leaseTtlMillis";
 /// S, ours.
 pub(super) const WANTED_BY: &str = "wantedBy";
 /// S, ours: the id of the take that made the owner the owner. The holder's writes keep it, and so does the KCL.

@@ -1,13 +1,15 @@
 //! Reads a row that this library, the KCL or a person wrote. A value that makes no sense is an error that names the row
 //! and the attribute.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::{
     attribute::{
         AT_TIMESTAMP, CHECKPOINT, COUNTER, ENTITY_TYPE, EPOCH, Item, KEY, LATEST, LEASE, OPEN_AT_INITIAL,
         OPEN_AT_SEQUENCE, OPEN_AT_TIMESTAMP, OWNER, PARENTS, SHARD_END, STREAM_CREATED, SUB_SEQUENCE, TAKE_ID,
-        TRIM_HORIZON, WANTED_BY,
+        TRIM_HORIZON, TTL_MILLIS, WANTED_BY,
     },
     checkpoint::is_number,
     take_id,
@@ -68,6 +70,7 @@ impl<'a> Row<'a> {
             stream_created: self.millis(STREAM_CREATED)?,
             wanted_by: self.text(WANTED_BY)?.map(Into::into),
             is_foreign: !self.is_free_or_ours(),
+            ttl: if self.has(TTL_MILLIS) { Some(Duration::from_millis(self.count(TTL_MILLIS)?)) } else { None },
         })
     }
 

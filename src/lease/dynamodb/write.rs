@@ -11,8 +11,8 @@ use aws_sdk_dynamodb::{
 use super::{
     DynamoDbLeaseStore,
     attribute::{
-        CHECKPOINT_OWNER, COUNTER, EPOCH, Item, KEY, OWNER, PARENTS, STREAM_CREATED, SWITCHES, TAKE_ID, WANTED_BY,
-        number, text,
+        CHECKPOINT_OWNER, COUNTER, EPOCH, Item, KEY, OWNER, PARENTS, STREAM_CREATED, SWITCHES, TAKE_ID, TTL_MILLIS,
+        WANTED_BY, number, text,
     },
     checkpoint,
     expression::{Expression, set_of},
@@ -66,6 +66,7 @@ impl DynamoDbLeaseStore {
             .set(TAKE_ID, text(id))
             .set_or_remove(PARENTS, set_of(take.parents.iter().map(ShardId::as_str)))
             .set_or_remove(STREAM_CREATED, take.stream_created.map(number))
+            .set_or_remove(TTL_MILLIS, take.ttl.map(|ttl| number(ttl.as_millis())))
             .remove([WANTED_BY, CHECKPOINT_OWNER]);
         // A time is given only if the row that was seen keeps no checkpoint, and the write is conditional on that row.
         let write = if take.seen.is_none() || take.forget_checkpoint || take.since.is_some() {

@@ -8,7 +8,7 @@
 //! repeat them. An absent field is none, so a later version of this crate can add fields and still read the rows of
 //! this one. This version refuses rows with fields that it does not know: rewriting them would lose those fields.
 
-use std::str;
+use std::{str, time::Duration};
 
 use bytes::{Buf, BufMut};
 
@@ -30,6 +30,7 @@ const SHARD_END: u8 = 7;
 const PARENT: u8 = 8;
 const STREAM_CREATED: u8 = 9;
 const WANTED_BY: u8 = 10;
+const TTL_MILLIS: u8 = 11;
 
 /// Why a row cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +67,9 @@ pub(super) fn encode(lease: &Lease) -> Vec<u8> {
         field(&mut row, STREAM_CREATED, &created.to_be_bytes());
     }
     text(&mut row, WANTED_BY, lease.wanted_by.as_deref());
+    if let Some(ttl) = lease.ttl {
+        field(&mut row, TTL_MILLIS, &u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).to_be_bytes());
+    }
     row
 }
 
@@ -99,6 +103,7 @@ pub(super) fn decode(key: &LeaseKey, mut row: &[u8]) -> Result<Lease, Unreadable
         stream_created: None,
         wanted_by: None,
         is_foreign: false,
+        ttl: None,
     };
     while !row.is_empty() {
         let (tag, bytes) = next_field(&mut row).ok_or(Unreadable::Damaged)?;
@@ -129,6 +134,7 @@ fn set_field(lease: &mut Lease, tag: u8, bytes: &[u8]) -> Result<(), Unreadable>
         PARENT => lease.parents.push(text()?.into()),
         STREAM_CREATED => lease.stream_created = Some(i64::from_be_bytes(number()?)),
         WANTED_BY => lease.wanted_by = Some(text()?.into()),
+        TTL_MILLIS => lease.ttl = Some(Duration::from_millis(u64::from_be_bytes(number()?))),
         unknown => return Err(Unreadable::Unknown(unknown)),
     }
     Ok(())
@@ -155,6 +161,7 @@ mod tests {
             stream_created: None,
             wanted_by: None,
             is_foreign: false,
+            ttl: None,
         }
     }
 
@@ -172,7 +179,7 @@ mod tests {
         #[test]
         fn a_row_is_read_as_it_was_written(
             names in any::<(Option<String>, Option<String>)>(),
-            numbers in any::<(u64, u64, Option<i64>)>(),
+            numbers in any::<(u64, u64, Option<i64>, Option<u64>)>(),
             checkpoint in checkpoints(),
             parents in any::<Vec<String>>(),
         ) {
@@ -186,6 +193,7 @@ mod tests {
                 stream_created: numbers.2,
                 wanted_by: names.1.map(Into::into),
                 is_foreign: false,
+                ttl: numbers.3.map(Duration::from_millis),
             };
             prop_assert_eq!(decode(&key(), &encode(&lease)), Ok(lease));
         }
@@ -206,6 +214,7 @@ mod tests {
             parents: vec!["p".into(), "q".into()],
             stream_created: Some(-1),
             wanted_by: Some("b".into()),
+            ttl: Some(Duration::from_secs(10)),
             ..bare()
         };
         let bytes = b"\x01\
@@ -216,7 +225,8 @@ mod tests {
             \x08\0\0\0\x01p\
             \x08\0\0\0\x01q\
             \x09\0\0\0\x08\xff\xff\xff\xff\xff\xff\xff\xff\
-            \x0a\0\0\0\x01b";
+            \x0a\0\0\0\x01b\
+            \x0b\0\0\0\x08\0\0\0\0\0\0\x27\x10";
         assert_eq!(encode(&lease), bytes);
         assert_eq!(decode(&key(), bytes), Ok(lease));
     }
@@ -225,7 +235,7 @@ mod tests {
     fn a_row_of_a_newer_version_is_refused_and_not_misread() {
         let row = encode(&bare());
         assert_eq!(decode(&key(), &[&[2], &row[1..]].concat()), Err(Unreadable::Newer(2)));
-        assert_eq!(decode(&key(), &[row.as_slice(), &[11, 0, 0, 0, 0]].concat()), Err(Unreadable::Unknown(11)));
+        assert_eq!(decode(&key(), &[row.as_slice(), &[12, 0, 0, 0, 0]].concat()), Err(Unreadable::Unknown(12)));
         for damaged in [&row[..row.len() - 1], &[], &[0], &[1, 1, 0, 0, 0, 1, 0xff], &[1, 2, 0, 0, 0, 1, 0]] {
             assert_eq!(decode(&key(), damaged), Err(Unreadable::Damaged), "{damaged:?}");
         }

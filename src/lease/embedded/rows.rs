@@ -95,6 +95,7 @@ impl<'txn> Rows<'txn> {
             stream_created: take.stream_created,
             wanted_by: None,
             is_foreign: false,
+            ttl: take.ttl,
         };
         self.put(&taken, SyncNeed::Now)?;
         Ok(Write::Applied(taken))

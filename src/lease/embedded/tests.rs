@@ -16,7 +16,16 @@ mod queue;
 fn take_of(shard: usize) -> Take {
     let key = LeaseKey { consumer: "c".into(), stream: "s".into(), shard: format!("shard-{shard}").into() };
     let owner = "a".into();
-    Take { key, owner, seen: None, parents: Vec::new(), stream_created: None, forget_checkpoint: false, since: None }
+    Take {
+        key,
+        owner,
+        ttl: None,
+        seen: None,
+        parents: Vec::new(),
+        stream_created: None,
+        forget_checkpoint: false,
+        since: None,
+    }
 }
 
 fn held(shard: usize) -> Held {

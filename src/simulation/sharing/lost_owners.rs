@@ -202,3 +202,21 @@ async fn a_lease_that_expires_during_another_take_is_taken_right_after_it() {
     assert_eq!((took("a"), took("x"), took("y")), (vec![seconds(10)], vec![seconds(19)], vec![millis(20_500)]));
     drop(subscription);
 }
+
+// E3: a rolling deployment changes the setting.
+#[tokio::test(start_paused = true)]
+async fn instances_with_different_times_to_live_take_nothing_from_each_other() {
+    let harness = Harness::new(&EIGHT);
+    let slow = harness.instance("A");
+    let a = slow.subscribe(latest().lease_ttl(seconds(60)).renew_interval(seconds(15))).await;
+    let b = harness.instance("B").subscribe(latest()).await;
+    sleep(seconds(600)).await;
+    assert_eq!((harness.shares().await, harness.takes().await), (shares([("A", 4), ("B", 4)]), 8 + 4));
+    // The owner's time to live also counts after its death.
+    slow.die(a);
+    sleep(seconds(44)).await;
+    assert_eq!(harness.shares().await, shares([("A", 4), ("B", 4)]));
+    sleep(seconds(20)).await;
+    assert_eq!(harness.shares().await, shares([("B", 8)]));
+    drop(b);
+}

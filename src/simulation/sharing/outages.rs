@@ -40,9 +40,13 @@ async fn an_outage_of_the_lease_store_moves_no_shard() {
             let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
             let (instances, fleet) = even_fleet(&harness).await;
             let before = harness.takes().await;
-            instances.iter().for_each(|it| it.table.script.plan(Rule::everything(), fault.clone()));
+            for instance in &instances {
+                instance.table.script.plan(Rule::everything(), fault.clone());
+            }
             sleep(seconds(length)).await;
-            instances.iter().for_each(|it| it.table.script.heal());
+            for instance in &instances {
+                instance.table.script.heal();
+            }
             sleep(seconds(60)).await;
             assert_eq!(harness.takes().await - before, 0, "{length} s, {fault:?}");
             drop(fleet);

@@ -77,7 +77,9 @@ async fn when_no_instance_can_read_each_reads_on_within_a_minute_once_it_can() {
         instance.service.script.plan(Rule::on(ServiceOp::GetRecords).always(), Fault::Fail(FailureKind::Other));
     }
     sleep(seconds(600)).await;
-    instances.iter().for_each(|instance| instance.service.script.heal());
+    for instance in &instances {
+        instance.service.script.heal();
+    }
     sleep(seconds(75)).await;
     assert_eq!(harness.shares().await, shares([("A", 4), ("B", 4)]));
     drop(fleet);
