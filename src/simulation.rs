@@ -59,6 +59,7 @@ mod seeks;
 mod sharing;
 mod slow_calls;
 mod spoilt_rows;
+mod start;
 mod stats;
 mod stop_at_tip;
 mod store_failures;

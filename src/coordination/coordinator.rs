@@ -20,6 +20,7 @@
 //! - [`rebalance`]: handing over requested shards, and requesting shards from others.
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
+//! - [`store_at_start`]: whether the first pass ends, waits or fails if the lease store cannot be used.
 //! - [`unconfirmed`]: takes without a response.
 //! - [`unreadable`]: rows that make no sense.
 //! - [`seek`]: moving running shards to another position.
@@ -52,6 +53,7 @@ use crate::{
         expiry::ExpiryWatch,
         shard_list::{RemovedShard, ShardList},
     },
+    error::KinesisError,
     kinesis::{ListedShard, ServiceTime},
     lease::Lease,
     reading::{read_ahead::Pages, reader::since},
@@ -72,6 +74,7 @@ mod rebalance;
 mod removed;
 mod schedule;
 mod seek;
+mod store_at_start;
 mod take;
 mod unconfirmed;
 mod unreadable;
@@ -137,13 +140,16 @@ struct Coordinator {
     unconfirmed: Vec<Unconfirmed>,
 }
 
+/// Tells `subscribe` that the first pass is done, or why the subscription cannot start.
+pub(crate) type Ready = oneshot::Sender<Result<(), KinesisError>>;
+
 /// Starts the coordinator. It sends `ready` when the first pass is done.
 pub(crate) fn start(
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     beginning: Beginning,
     (opened, seeks): (mpsc::UnboundedSender<Pages>, mpsc::UnboundedReceiver<Seek>),
-    ready: oneshot::Sender<()>,
+    ready: Ready,
 ) -> JoinHandle<()> {
     let now = Instant::now();
     let coordinator = Coordinator {
@@ -173,7 +179,7 @@ pub(crate) fn start(
 }
 
 impl Coordinator {
-    async fn run(mut self, ready: oneshot::Sender<()>) {
+    async fn run(mut self, ready: Ready) {
         let context = Arc::clone(&self.context);
         let _ends = EndsTheSubscription(Arc::clone(&context));
         let mut listing = Some(self.begin_listing());
@@ -182,14 +188,19 @@ impl Coordinator {
             _ = context.lifecycle.closing() => {}
             outcome = finished(&mut listing) => drop(self.apply_listing(outcome)),
         }
-        self.pass(self.listings.completed_at(), true, &mut listing).await;
+        if let Err(error) = self.first_pass(&mut listing).await {
+            // It fails only if `subscribe` was cancelled.
+            let _ = ready.send(Err(error));
+            context.lifecycle.closing().await;
+            return self.release_unconfirmed().await;
+        }
         if matches!(self.phase, Phase::Unlisted) {
             // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
             // over, and LATEST becomes the time of the start, for children too.
             self.plan.begin_at(&since(self.beginning.moment));
         }
         // It fails only if `subscribe` was cancelled.
-        let _ = ready.send(());
+        let _ = ready.send(Ok(()));
         loop {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
             let due = select! {

@@ -42,15 +42,20 @@ pub enum FailureKind {
     NotFound,
     /// The stream is being created, changed or deleted.
     NotReady,
-    /// The credentials are missing, wrong, expired, or may not make this call.
+    /// The credentials may not make this call, or the service does not know them.
     Denied,
+    /// The credentials could not be loaded, or they or their signature have expired. The library repeats the call, and
+    /// credentials that load mend it.
+    Credentials,
     /// The service rejects the request. The same request would fail again.
     Rejected,
     /// The KMS key of the stream is disabled, missing or not usable in its state.
     KeyUnusable,
     /// No response: the endpoint could not be reached, or the call timed out.
     Unreachable,
-    /// Anything else, for example a fault inside the service.
+    /// A fault inside the service: HTTP 500 and above. The same call may succeed later.
+    Unavailable,
+    /// Anything else.
     Other,
 }
 
@@ -150,12 +155,19 @@ pub struct StoreError {
     kind: StoreErrorKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
     says_all: bool,
+    ended_start: bool,
 }
 
 impl StoreError {
     /// A failure in words, as in `"the table refused the write"`. Its kind is [`StoreErrorKind::Temporary`].
     pub fn new(message: impl Into<Arc<str>>) -> Self {
-        Self { message: message.into(), kind: StoreErrorKind::default(), source: None, says_all: false }
+        Self {
+            message: message.into(),
+            kind: StoreErrorKind::default(),
+            source: None,
+            says_all: false,
+            ended_start: false,
+        }
     }
 
     /// Sets the [`kind`](Self::kind).
@@ -181,6 +193,16 @@ impl StoreError {
     #[cfg(any(test, feature = "dynamodb"))]
     pub(crate) fn summing_up(self, source: impl Error + Send + Sync + 'static) -> Self {
         Self { says_all: true, ..self.caused_by(source) }
+    }
+
+    /// Marks the failure with which `subscribe` gives up.
+    pub(crate) fn ending_start(self) -> Self {
+        Self { ended_start: true, ..self }
+    }
+
+    /// Whether `subscribe` gave up with this failure.
+    pub(crate) fn ended_start(&self) -> bool {
+        self.ended_start
     }
 
     /// Whether the text says what the source says, so that a log need not show both.

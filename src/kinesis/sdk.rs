@@ -4,7 +4,7 @@
 //! accumulator knows which entries of a PutRecords call failed; the SDK would resend all of them.
 //!
 //! **Timeouts.** Each attempt of a call has a timeout (`call_timeout`, 30 s by default) unless the user's configuration
-//! sets another one.
+//! sets another one. A call waits for credentials before its first attempt begins.
 
 use std::time::Duration;
 
@@ -20,8 +20,9 @@ use aws_sdk_kinesis::{
 
 use crate::{
     aws::{
-        classify::{failure, of_code},
+        classify::{failure, of_answer},
         config::timeouts,
+        credentials::{self, BackgroundCredentials, LoadError},
     },
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
@@ -37,6 +38,9 @@ use crate::{
 /// shard.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a call waits for credentials that are being loaded.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(30);
+
 /// The most shards that `ListShards` puts on a page.
 const LIST_LIMIT: i32 = 1_000;
 
@@ -46,20 +50,34 @@ pub(crate) struct SdkService {
     client: Client,
     /// Overrides for GetRecords and PutRecords: no retries.
     once: Builder,
+    /// Loaded in a task of their own; none if the configuration has no provider.
+    credentials: Option<BackgroundCredentials>,
 }
 
 impl SdkService {
     /// Creates the client; does no I/O. The configuration must have passed [`check`](crate::aws::config::check), so
     /// that this does not panic.
     pub(crate) fn new(config: &SdkConfig) -> Self {
-        let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config, ATTEMPT_TIMEOUT)).build());
-        Self { client, once: Config::builder().retry_config(RetryConfig::disabled()) }
+        let (config, credentials) = credentials::in_background(config);
+        let timeouts = timeouts(&config, ATTEMPT_TIMEOUT);
+        let client = Client::from_conf(Builder::from(&config).timeout_config(timeouts).build());
+        Self { client, once: Config::builder().retry_config(RetryConfig::disabled()), credentials }
+    }
+
+    /// Waits for credentials, outside of the timeouts of the call.
+    async fn ready(&self, action: Action) -> Result<(), ServiceFailure> {
+        let Some(credentials) = &self.credentials else { return Ok(()) };
+        let unready = |error: LoadError| {
+            ServiceFailure::new(action, FailureKind::Credentials, "no credentials").caused_by(error.cause())
+        };
+        credentials.ready(CREDENTIALS_WAIT).await.map_err(unready)
     }
 }
 
 impl Service for SdkService {
     fn describe<'a>(&'a self, stream: &'a str) -> Call<'a, Described> {
         Box::pin(async move {
+            self.ready(Action::DescribeStreamSummary).await?;
             let time = ResponseTime::default();
             let call = self.client.describe_stream_summary().stream_name(stream).customize().interceptor(time.clone());
             let output = call.send().await.map_err(|error| failure(Action::DescribeStreamSummary, error))?;
@@ -76,6 +94,7 @@ impl Service for SdkService {
 
     fn create<'a>(&'a self, stream: &'a str, shards: u32) -> Call<'a, ()> {
         Box::pin(async move {
+            self.ready(Action::CreateStream).await?;
             let call = self.client.create_stream().stream_name(stream).shard_count(saturated(shards));
             call.send().await.map_err(|error| failure(Action::CreateStream, error))?;
             Ok(())
@@ -84,6 +103,7 @@ impl Service for SdkService {
 
     fn list<'a>(&'a self, from: Listing<'a>) -> Call<'a, ListedPage> {
         Box::pin(async move {
+            self.ready(Action::ListShards).await?;
             let call = self.client.list_shards().max_results(LIST_LIMIT);
             let call = match from {
                 Listing::Stream(stream) => call.stream_name(stream),
@@ -97,6 +117,7 @@ impl Service for SdkService {
 
     fn place<'a>(&'a self, stream: &'a str, shard: &'a ShardId, origin: &'a Origin) -> Call<'a, Placed> {
         Box::pin(async move {
+            self.ready(Action::GetShardIterator).await?;
             let time = ResponseTime::default();
             let call = self.client.get_shard_iterator().stream_name(stream).shard_id(shard.as_str());
             let call = at(call, origin).customize().interceptor(time.clone());
@@ -110,6 +131,7 @@ impl Service for SdkService {
 
     fn read<'a>(&'a self, iterator: &'a str, limit: u32) -> Call<'a, Fetched> {
         Box::pin(async move {
+            self.ready(Action::GetRecords).await?;
             let call = self.client.get_records().shard_iterator(iterator).limit(saturated(limit));
             let call = call.customize().config_override(self.once.clone());
             let output = call.send().await.map_err(|error| failure(Action::GetRecords, error))?;
@@ -124,6 +146,7 @@ impl Service for SdkService {
 
     fn put<'a>(&'a self, stream: &'a str, entry: PutEntry) -> Call<'a, Put> {
         Box::pin(async move {
+            self.ready(Action::PutRecord).await?;
             let PutEntry { partition_key, explicit_hash_key, data } = entry;
             let call = self.client.put_record().stream_name(stream).partition_key(partition_key);
             let call = call.data(Blob::from_maybe_shared(data));
@@ -135,6 +158,7 @@ impl Service for SdkService {
 
     fn put_all<'a>(&'a self, stream: &'a str, entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
         Box::pin(async move {
+            self.ready(Action::PutRecords).await?;
             let count = entries.len();
             let entries = entries.into_iter().map(request_entry).collect::<Result<Vec<_>, _>>();
             let entries = entries.map_err(|error| failure(Action::PutRecords, invalid_request(error)))?;
@@ -164,7 +188,7 @@ fn invalid_request(error: BuildError) -> SdkError<PutRecordsError, HttpResponse>
 /// The result of one entry. A failed entry has its error code in a response with status 200.
 fn result(entry: types::PutRecordsResultEntry) -> Result<Put, ServiceFailure> {
     if let Some(code) = entry.error_code {
-        let kind = of_code(&code).unwrap_or(FailureKind::Other);
+        let kind = of_answer(&code, entry.error_message.as_deref()).unwrap_or(FailureKind::Other);
         let detail = entry.error_message.map_or_else(|| code.clone(), |message| format!("{code}: {message}"));
         return Err(ServiceFailure::new(Action::PutRecords, kind, detail));
     }
@@ -413,7 +437,7 @@ mod tests {
             [
                 "shard 7",
                 "Throttled kinesis:PutRecords failed: ProvisionedThroughputExceededException: slow",
-                "Other kinesis:PutRecords failed: InternalFailure",
+                "Unavailable kinesis:PutRecords failed: InternalFailure",
                 "Other kinesis:PutRecords failed: the answer holds no sequence number",
             ]
         );
@@ -431,7 +455,7 @@ mod tests {
         for _ in 0..3 {
             kinds.push(service.put_all("orders", vec![entry("k", None)]).await.unwrap_err().kind());
         }
-        assert_eq!(kinds, [FailureKind::Throttled, FailureKind::Other, FailureKind::Other]);
+        assert_eq!(kinds, [FailureKind::Throttled, FailureKind::Unavailable, FailureKind::Other]);
         assert_eq!(canned.requests().len(), 3);
     }
 

@@ -102,6 +102,7 @@ async fn a_loss_is_logged_as_an_error_counted_and_dropped_by_a_tolerant_stream()
     first.next().await.unwrap().unwrap().commit().await.unwrap();
     assert_eq!((first.stats().losses, first.stats().last_loss.is_none()), (0, true));
     first.close().await;
+    sleep(seconds(10)).await;
     harness.kinesis.recreate(&["a"]);
     harness.kinesis.put("a", 1);
     let logs = CapturedLogs::new();
