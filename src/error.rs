@@ -97,8 +97,9 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// A read of one shard failed. The reader retries after one second. After eleven failures in a row it gives the
-    /// shard up, and the library takes the shard again at the next listing. No record is lost.
+    /// A read of one shard failed. The reader retries after one second. After eleven failures in a row, or a minute of
+    /// them, it gives the shard up if another instance can take it. Otherwise it continues with growing pauses. No
+    /// record is lost.
     #[error(
         "stream {stream}, shard {shard}: a read failed ({failures} in a row; {})",
         if *.gave_up { "the reader gave up; a new one starts at the next listing" } else { "the reader retries" }

@@ -25,6 +25,7 @@ mod dynamodb;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod memory;
+mod next_count;
 
 #[cfg(feature = "dynamodb")]
 pub use self::dynamodb::DynamoDbLeaseStore;
@@ -83,6 +84,10 @@ pub struct Lease {
     pub stream_created: Option<i64>,
     /// The instance that asked the owner to hand this shard over; none when nobody did.
     pub wanted_by: Option<Arc<str>>,
+    /// The holder is another program on the same table, such as the Kinesis Client Library, or may be one. It knows no
+    /// requests and may fail on a row that they changed, so the library sends it none. False by default; only a store
+    /// that shares its table with other programs sets it.
+    pub is_foreign: bool,
 }
 
 /// All rows of one consumer and stream, as [`LeaseStore::leases`] returns them.
@@ -281,6 +286,7 @@ impl Lease {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            is_foreign: false,
         }
     }
 
@@ -312,6 +318,12 @@ impl Lease {
     #[must_use]
     pub fn with_wanted_by(self, wanted_by: Option<Arc<str>>) -> Self {
         Self { wanted_by, ..self }
+    }
+
+    /// Sets [`is_foreign`](Self#structfield.is_foreign).
+    #[must_use]
+    pub fn with_is_foreign(self, is_foreign: bool) -> Self {
+        Self { is_foreign, ..self }
     }
 
     /// Whether the shard was read to its end.

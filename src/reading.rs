@@ -6,11 +6,15 @@
 //! - [`reader`]: the loop and its responses; its child `failures` handles failed calls,
 //! - [`read_ahead`]: the reader as a stream of pages, one page ahead of the user,
 //! - [`pacing`]: when the next read may be sent,
+//! - [`giving_up`]: whether a reader whose calls fail goes on or gives up,
 //! - [`slow_reads`]: whether the shard lags because its reads ask for few records,
+//! - [`refused_position`]: whether the service does not accept a checkpoint,
 //! - [`stuck_iterator`]: whether a checkpoint leads nowhere.
 
+pub(crate) mod giving_up;
 pub(crate) mod pacing;
 pub(crate) mod read_ahead;
 pub(crate) mod reader;
+pub(crate) mod refused_position;
 pub(crate) mod slow_reads;
 pub(crate) mod stuck_iterator;

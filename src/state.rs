@@ -9,7 +9,9 @@
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
 //! - [`failures`]: what fails and since when, and what was lost,
+//! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
+//! - [`retention`]: how long the stream keeps records,
 //! - [`stats`]: the public snapshot.
 
 pub(crate) mod context;
@@ -21,6 +23,8 @@ mod interleavings;
 pub(crate) mod lease_reads;
 pub(crate) mod lifecycle;
 pub(crate) mod page;
+pub(crate) mod read_health;
+pub(crate) mod retention;
 pub(crate) mod settlement;
 pub(crate) mod shard;
 pub(crate) mod stats;

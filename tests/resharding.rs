@@ -135,7 +135,7 @@ async fn a_checkpoint_that_the_service_rejects_is_reported_once_and_its_shard_is
     let number = last[2].sequence_number().clone();
     kinesis_stream::commit_all(last).await.unwrap();
     assert!(first.close().await.is_clean());
-    kinesis.faults().on(Op::GetShardIterator).first(1).fail(AwsError::INVALID_ARGUMENT);
+    kinesis.faults().on(Op::GetShardIterator).first(2).fail(AwsError::INVALID_ARGUMENT);
     let mut second = reading(&kinesis, &store, quick(STREAM)).await;
     match error(&mut second).await {
         KinesisError::CheckpointLost { shard: of, checkpoint, source: Some(_), .. } => {

@@ -11,14 +11,20 @@ use aws_sdk_kinesis::{
     error::{ErrorMetadata, ProvideErrorMetadata, SdkError},
 };
 
-use crate::error::service::{Action, FailureKind, ServiceFailure};
+use crate::{
+    error::service::{Action, FailureKind, ServiceFailure},
+    util::cut::cut,
+};
 
 /// Classifies an error by how a caller reacts to it, and describes it. The error becomes the source.
 pub(crate) fn failure<E>(action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
 {
-    let (kind, detail) = kind_and_detail(&error);
+    let (mut kind, detail) = kind_and_detail(&error);
+    if action == Action::GetShardIterator && refuses_an_argument(&error) {
+        kind = FailureKind::InvalidPosition;
+    }
     let failure = ServiceFailure::new(action, kind, detail);
     if is_answer(&error) { failure.summing_up(error) } else { failure.caused_by(error) }
 }
@@ -26,6 +32,12 @@ where
 /// Whether the service answered with an error: [`kind_and_detail`] then says all of it.
 pub(crate) fn is_answer<E>(error: &SdkError<E, HttpResponse>) -> bool {
     matches!(error, SdkError::ServiceError(_))
+}
+
+/// Whether the service refuses an argument. Of an iterator request this is its position: earlier calls have shown that
+/// the stream and the shard are valid.
+fn refuses_an_argument<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> bool {
+    matches!(error, SdkError::ServiceError(answer) if answer.err().meta().code() == Some("InvalidArgumentException"))
 }
 
 /// The kind and the description of an error, for any AWS service. The error itself tells why no response came.
@@ -50,7 +62,7 @@ fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
         (None, Some(message)) => format!("HTTP {status}: {message}"),
         (None, None) => format!("HTTP {status} without an error code"),
     };
-    (kind, detail)
+    (kind, cut(&detail).into_owned())
 }
 
 /// The kind for an error code and its message. A signature is refused if it does not match, and also if it is too old or
@@ -239,6 +251,9 @@ mod tests {
         assert_eq!(text(400, meta().code("Odd").build()), "kinesis:GetRecords failed: Odd");
         assert_eq!(text(400, meta().message("no").build()), "kinesis:GetRecords failed: HTTP 400: no");
         assert_eq!(text(500, meta().build()), "kinesis:GetRecords failed: HTTP 500 without an error code");
+        let long = answered(400, meta().code("Odd").message("x".repeat(300_000)).build());
+        let said = [long.to_string(), format!("{long:?}"), long.source().unwrap().to_string()];
+        assert!(said.iter().all(|said| said.len() < 2_000), "{said:?}");
         let gateway = Failed::response_error("unexpected token '<'", response(502));
         assert_eq!(
             failure(Action::PutRecord, gateway).to_string(),
@@ -266,6 +281,23 @@ mod tests {
         assert_eq!(unmade.kind(), FailureKind::Other);
         assert_eq!(unmade.to_string(), "kinesis:PutRecord failed: the request could not be sent");
         assert!(Chain(&unmade).to_string().ends_with(": no such field"));
+    }
+
+    // H7
+    #[test]
+    fn only_an_invalid_argument_of_an_iterator_request_is_an_invalid_position() {
+        let kind = |action, code| {
+            let meta = ErrorMetadata::builder().code(code).message("StartingSequenceNumber 49 is invalid").build();
+            failure(action, Failed::service_error(GetRecordsError::generic(meta), response(400))).kind()
+        };
+        assert_eq!(kind(Action::GetShardIterator, "InvalidArgumentException"), FailureKind::InvalidPosition);
+        assert_eq!(kind(Action::GetRecords, "InvalidArgumentException"), FailureKind::Rejected);
+        for code in ["ValidationException", "SerializationException", "InvalidParameterValue"] {
+            assert_eq!(kind(Action::GetShardIterator, code), FailureKind::Rejected, "{code}");
+        }
+        let bare = ErrorMetadata::builder().build();
+        let gateway = Failed::service_error(GetRecordsError::generic(bare), response(413));
+        assert_eq!(failure(Action::GetShardIterator, gateway).kind(), FailureKind::Rejected);
     }
 
     // L3

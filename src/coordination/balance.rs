@@ -18,7 +18,7 @@ use std::{
 
 use tokio::time::{Duration, Instant};
 
-use crate::{lease::Lease, types::id::ShardId};
+use crate::{coordination::expiry::Unobserved, lease::Lease, types::id::ShardId};
 
 /// A shard that a live instance holds.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +81,11 @@ pub(crate) struct OpenRequests(BTreeMap<ShardId, (u64, Instant)>);
 
 impl OpenRequests {
     /// Records the open requests in all rows.
-    pub(crate) fn observe(&mut self, rows: &[Lease], me: &Arc<str>, now: Instant) {
+    pub(crate) fn observe(&mut self, rows: &[Lease], me: &Arc<str>, unobserved: Unobserved, now: Instant) {
         let open = rows.iter().filter(|row| row.wanted_by.as_ref() == Some(me) && row.owner.as_ref() != Some(me));
         let requests = open.map(|row| {
-            let since =
-                self.0.get(&row.key.shard).filter(|(epoch, _)| *epoch == row.epoch).map_or(now, |(_, since)| *since);
+            let before = self.0.get(&row.key.shard).filter(|(epoch, _)| *epoch == row.epoch);
+            let since = before.map_or(now, |(_, since)| unobserved.leave_out(*since, now));
             (row.key.shard.clone(), (row.epoch, since))
         });
         self.0 = requests.collect();
@@ -101,6 +101,8 @@ impl OpenRequests {
 mod tests {
     use super::*;
     use crate::lease::LeaseKey;
+
+    const ALL: Unobserved = Unobserved::Part(Duration::ZERO);
 
     /// A fleet as text: in `A:0,1>B,2! C:`, A holds the shards 0 to 2 and C holds none. B requested shard 1, and shard
     /// 2 cannot move.
@@ -239,6 +241,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: Some(wanted_by.into()),
+            is_foreign: false,
         }
     }
 
@@ -247,13 +250,13 @@ mod tests {
         let (start, patience, shard) = (Instant::now(), Duration::from_secs(40), ShardId::new("a"));
         let after = |seconds| start + Duration::from_secs(seconds);
         let (me, mut requests) = (Arc::from("me"), OpenRequests::default());
-        requests.observe(&[row("A", "me", 1)], &me, after(0));
-        requests.observe(&[row("A", "me", 1)], &me, after(39));
+        requests.observe(&[row("A", "me", 1)], &me, ALL, after(0));
+        requests.observe(&[row("A", "me", 1)], &me, ALL, after(39));
         assert!(!requests.is_overdue(&shard, patience, after(39)));
         assert!(requests.is_overdue(&shard, patience, after(40)));
-        requests.observe(&[row("B", "me", 2)], &me, after(41));
+        requests.observe(&[row("B", "me", 2)], &me, ALL, after(41));
         assert!(!requests.is_overdue(&shard, patience, after(41)), "a new owner gets the full time");
-        requests.observe(&[row("B", "other", 2)], &me, after(90));
+        requests.observe(&[row("B", "other", 2)], &me, ALL, after(90));
         assert!(!requests.is_overdue(&shard, patience, after(90)), "another instance requested it");
     }
 }

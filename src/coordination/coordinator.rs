@@ -13,7 +13,7 @@
 //! This file is the state and the loop of the task; read it first, then [`apply`], one [`pass`] over the lease rows. They
 //! call the others in this order:
 //!
-//! - [`listing`]: which shards the stream has, and [`schedule`]: when to list them.
+//! - [`listing`]: which shards the stream has, its [`listing_pages`], and [`schedule`]: when to list them.
 //! - [`ownership`]: which rows under this owner id are this instance's own.
 //! - [`opening`]: the shards with which the subscription opens.
 //! - [`removed`]: shards and rows that no longer belong to the stream.
@@ -21,6 +21,7 @@
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
 //! - [`store_at_start`]: whether the first pass ends, waits or fails if the lease store cannot be used.
+//! - [`trial`]: what an instance does that could not read.
 //! - [`unconfirmed`]: takes without a response.
 //! - [`unreadable`]: rows that make no sense.
 //! - [`seek`]: moving running shards to another position.
@@ -32,17 +33,20 @@ use tokio::{
     select,
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Duration, Instant, sleep_until},
+    time::{Instant, sleep_until},
 };
 use tracing::Instrument;
 
 pub(crate) use self::seek::Seek;
 use self::{
     candidates::Unowned,
-    listing::{Sightings, finished},
+    listing::finished,
+    listing_pages::Sightings,
     opening::SubscriptionOpening,
     ownership::Ownership,
+    removed::is_same_stream,
     schedule::ListingSchedule,
+    trial::{begin_trial, tried},
     unconfirmed::Unconfirmed,
     unreadable::UnreadableRows,
 };
@@ -50,7 +54,7 @@ use crate::{
     config::position::Plan,
     coordination::{
         balance::OpenRequests,
-        expiry::ExpiryWatch,
+        expiry::{ExpiryWatch, Looks},
         shard_list::{RemovedShard, ShardList},
     },
     error::KinesisError,
@@ -61,12 +65,14 @@ use crate::{
         context::{EndsTheSubscription, SubscriptionContext},
         shard::Shards,
     },
+    types::id::ShardId,
 };
 
 mod apply;
 mod at_tip;
 mod candidates;
 mod listing;
+mod listing_pages;
 mod opening;
 mod ownership;
 mod pass;
@@ -76,6 +82,7 @@ mod schedule;
 mod seek;
 mod store_at_start;
 mod take;
+mod trial;
 mod unconfirmed;
 mod unreadable;
 
@@ -90,8 +97,6 @@ pub(crate) struct Beginning {
     pub(crate) moment: ServiceTime,
     /// When the stream was created.
     pub(crate) created: Option<i64>,
-    /// How long the stream keeps records.
-    pub(crate) retention: Option<Duration>,
 }
 
 /// How far the coordinator is with the opening of the subscription.
@@ -131,11 +136,14 @@ struct Coordinator {
     /// What the pages of a listing have shown since the last pass.
     sightings: Sightings,
     next_pass: Instant,
+    looks: Looks,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
     unowned: Unowned,
     unreadable: UnreadableRows,
+    /// A shard to read once, which shows whether this instance can read again.
+    trial_shard: Option<ShardId>,
     /// Takes without a response since the leases were read last.
     unconfirmed: Vec<Unconfirmed>,
 }
@@ -155,6 +163,7 @@ pub(crate) fn start(
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
         sightings: Sightings::default(),
+        looks: Looks::new(context.settings.renew_interval, context.settings.lease_ttl),
         plan: context.settings.plan.clone(),
         context,
         shards,
@@ -171,6 +180,7 @@ pub(crate) fn start(
         requests: OpenRequests::default(),
         unowned: Unowned::default(),
         unreadable: UnreadableRows::default(),
+        trial_shard: None,
         unconfirmed: Vec::new(),
     };
     let (stream, consumer) = (&coordinator.context.stream, &coordinator.context.consumer);
@@ -201,6 +211,7 @@ impl Coordinator {
         }
         // It fails only if `subscribe` was cancelled.
         let _ = ready.send(Ok(()));
+        let mut trial = None;
         loop {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
             let due = select! {
@@ -212,6 +223,7 @@ impl Coordinator {
                 }
                 () = context.wakeups.list_wanted() => self.list_now(),
                 outcome = finished(&mut listing) => self.apply_listing(outcome),
+                () = tried(&mut trial) => None,
                 () = context.wakeups.pass_wanted() => Some(Instant::now()),
                 () = sleep_until(wake_at) => None,
             };
@@ -221,6 +233,9 @@ impl Coordinator {
             }
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
                 self.pass(begun, false, &mut listing).await;
+            }
+            if let Some(shard) = self.trial_shard.take().filter(|_| trial.is_none()) {
+                trial = Some(begin_trial(&context, shard));
             }
         }
     }
@@ -243,6 +258,6 @@ impl Coordinator {
 
     /// Whether a row belongs to this stream, and not to an older one of its name (H7).
     fn is_of_this_stream(&self, row: &Lease) -> bool {
-        row.stream_created.zip(self.beginning.created).is_none_or(|(row, stream)| row == stream)
+        is_same_stream(row.stream_created, self.beginning.created)
     }
 }

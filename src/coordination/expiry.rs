@@ -8,6 +8,9 @@
 //! successful write. Every observer counts from when it saw the row move, which is never earlier. So the owner stops
 //! delivering first, as long as both clocks run at the same speed. Where they do not, the epoch in every write still
 //! protects the row.
+//!
+//! **Only time in which the observer could look counts.** While the lease store is away, no owner can renew. An observer
+//! that counted this time would find every lease expired after an outage. See [`Looks`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,6 +20,58 @@ use crate::{
     lease::{Lease, Seen},
     types::id::ShardId,
 };
+
+/// The reads of the lease table that succeeded.
+///
+/// Less than two renewal intervals between two of them is normal and counts in full. If there is more, at least one read
+/// failed or took long. Then one interval counts, so that a dead owner is still noticed where many reads fail. More than
+/// three intervals, and more than half a time to live, are an outage: no row is known to have stood still since before.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    interval: Duration,
+    outage: Duration,
+    last: Option<Instant>,
+}
+
+/// What does not count of the time between two reads of the lease table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unobserved {
+    /// This part of it.
+    Part(Duration),
+    /// Neither it nor the time before.
+    Outage,
+}
+
+impl Looks {
+    /// For an instance that reads the leases once per `interval`, and whose leases live for `ttl`.
+    pub(crate) fn new(interval: Duration, ttl: Duration) -> Self {
+        Self { interval, outage: (3 * interval).max(ttl / 2), last: None }
+    }
+
+    /// Notes a read that succeeded, and returns what does not count of the time since the last one. The time that a read
+    /// takes is time in which the observer looks: a large table is slow to read, and its owners can still renew.
+    pub(crate) fn look(&mut self, asked_at: Instant, answered_at: Instant) -> Unobserved {
+        let last = self.last.replace(answered_at);
+        let time = last.map_or(Duration::ZERO, |last| asked_at.saturating_duration_since(last));
+        if time < 2 * self.interval {
+            Unobserved::Part(Duration::ZERO)
+        } else if time <= self.outage {
+            Unobserved::Part(time - self.interval)
+        } else {
+            Unobserved::Outage
+        }
+    }
+}
+
+impl Unobserved {
+    /// The time from which to count what began at `since` and has gone on until `now`.
+    pub(crate) fn leave_out(self, since: Instant, now: Instant) -> Instant {
+        match self {
+            Self::Part(time) => (since + time).min(now),
+            Self::Outage => now,
+        }
+    }
+}
 
 /// The last state of each row, and since when the row has been in it.
 #[derive(Debug, Default)]
@@ -52,14 +107,14 @@ impl ExpiryWatch {
     }
 
     /// Records the state of all rows, and forgets rows that no longer exist.
-    pub(crate) fn observe(&mut self, rows: &[Lease], now: Instant) {
+    pub(crate) fn observe(&mut self, rows: &[Lease], unobserved: Unobserved, now: Instant) {
         let seen = rows.iter().map(|row| {
             let before = self.seen.get(&row.key.shard).filter(|last| last.is_unchanged(row));
             let last = LastSeen {
                 state: row.seen(),
                 owner: row.owner.clone(),
                 wanted_by: row.wanted_by.clone(),
-                since: before.map_or(now, |last| last.since),
+                since: before.map_or(now, |last| unobserved.leave_out(last.since, now)),
             };
             (row.key.shard.clone(), last)
         });
@@ -87,6 +142,9 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
 
+    /// All the time between two reads counts.
+    const ALL: Unobserved = Unobserved::Part(Duration::ZERO);
+
     fn row(epoch: u64, counter: u64) -> Lease {
         Lease {
             key: LeaseKey { consumer: "c".into(), stream: "s".into(), shard: "a".into() },
@@ -97,6 +155,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            is_foreign: false,
         }
     }
 
@@ -104,13 +163,23 @@ mod tests {
         Duration::from_secs(n)
     }
 
+    // E1, E3
+    #[test]
+    fn slow_reads_count_as_time_in_which_the_observer_looks() {
+        let (start, mut looks) = (Instant::now(), Looks::new(Duration::from_secs(3), TTL));
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let seen = [(0, 20), (23, 43), (46, 66)].map(|(asked, answered)| looks.look(after(asked), after(answered)));
+        assert_eq!(seen, [ALL; 3]);
+        assert_eq!(looks.look(after(80), after(81)), Unobserved::Outage);
+    }
+
     // E3
     #[test]
     fn a_lease_expires_when_its_row_does_not_change_for_its_time_to_live() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
         let mut expiry = ExpiryWatch::default();
-        expiry.observe(&[row(1, 1)], start);
-        expiry.observe(&[row(1, 1)], start + seconds(9));
+        expiry.observe(&[row(1, 1)], ALL, start);
+        expiry.observe(&[row(1, 1)], ALL, start + seconds(9));
         assert!(!expiry.is_unchanged_for(&shard, TTL, start + seconds(9)));
         assert!(expiry.is_unchanged_for(&shard, TTL, start + seconds(10)));
     }
@@ -120,8 +189,8 @@ mod tests {
     fn a_counter_that_moves_restarts_the_time_to_live() {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
         let mut expiry = ExpiryWatch::default();
-        expiry.observe(&[row(1, 1)], start);
-        expiry.observe(&[row(1, 2)], start + seconds(9));
+        expiry.observe(&[row(1, 1)], ALL, start);
+        expiry.observe(&[row(1, 2)], ALL, start + seconds(9));
         assert!(!expiry.is_unchanged_for(&shard, TTL, start + seconds(18)));
         assert!(expiry.is_unchanged_for(&shard, TTL, start + seconds(19)));
     }
@@ -132,10 +201,10 @@ mod tests {
         let (start, shard) = (Instant::now(), ShardId::new("a"));
         for (counter, expires) in [(2, true), (3, false)] {
             let mut expiry = ExpiryWatch::default();
-            expiry.observe(&[row(1, 1)], start);
+            expiry.observe(&[row(1, 1)], ALL, start);
             let asked = Lease { wanted_by: Some("me".into()), ..row(1, counter) };
-            expiry.observe(std::slice::from_ref(&asked), start + seconds(9));
-            expiry.observe(&[asked], start + seconds(10));
+            expiry.observe(std::slice::from_ref(&asked), ALL, start + seconds(9));
+            expiry.observe(&[asked], ALL, start + seconds(10));
             assert_eq!(expiry.is_unchanged_for(&shard, TTL, start + seconds(10)), expires);
         }
     }
@@ -145,10 +214,36 @@ mod tests {
     fn the_next_expiry_is_of_another_instances_lease_that_has_not_expired_yet() {
         let (start, ttl) = (Instant::now(), TTL);
         let mut expiry = ExpiryWatch::default();
-        expiry.observe(&[row(1, 1)], start);
+        expiry.observe(&[row(1, 1)], ALL, start);
         assert_eq!(expiry.next_expiry("me", ttl, start + seconds(9)), Some(start + seconds(10)));
         assert_eq!(expiry.next_expiry("me", ttl, start + seconds(10)), None);
         assert_eq!(expiry.next_expiry("other", ttl, start), None);
+    }
+
+    // E3
+    #[test]
+    fn time_without_a_look_does_not_count() {
+        // The time to live; the seconds of the reads that succeeded; the second at which the lease expires.
+        let table: [(u64, &[u64], u64); 8] = [
+            (10, &[0, 3, 6], 10),
+            (10, &[0, 3, 6, 12], 10 + 3),
+            (10, &[0, 3, 10], 10 + 4),
+            (10, &[0, 7, 14, 21], 10 + 4 + 4 + 4),
+            (10, &[0, 3, 12], 10 + 6),
+            (10, &[0, 3, 6, 16], 16 + 10),
+            (10, &[0, 90, 93], 90 + 10),
+            (60, &[0, 3, 30], 60 + 24),
+        ];
+        for (ttl, reads, expires) in table {
+            let (start, shard, ttl) = (Instant::now(), ShardId::new("a"), seconds(ttl));
+            let (mut looks, mut expiry) = (Looks::new(seconds(3), ttl), ExpiryWatch::default());
+            for read in reads {
+                let now = start + seconds(*read);
+                expiry.observe(&[row(1, 1)], looks.look(now, now), now);
+            }
+            let is_expired = |second| expiry.is_unchanged_for(&shard, ttl, start + seconds(second));
+            assert_eq!((is_expired(expires - 1), is_expired(expires)), (false, true), "{reads:?}");
+        }
     }
 
     // E3

@@ -37,7 +37,7 @@ use crate::{
         shard::{GRAIN, InFlightOp, Shard, Shards, StoreOp},
     },
     types::{close_report::CloseReport, id::ShardId},
-    util::timer::sleep_until_some,
+    util::{cut::cut, timer::sleep_until_some},
 };
 
 /// A call that is done: its shard, the call, when it was sent, and the response of the store.
@@ -209,7 +209,7 @@ impl LeaseRenewer {
             return;
         }
         let (stream, shard_id) = (Arc::clone(&self.context.stream), shard.id.clone());
-        let owner = row.as_ref().and_then(|row| row.owner.clone());
+        let owner = row.as_ref().and_then(|row| row.owner.as_ref()).map(|owner| Arc::from(cut(owner)));
         match row {
             Some(Lease { owner: Some(owner), epoch, .. }) if owner == op.held.owner && epoch > op.held.epoch => {
                 self.context.fail(KinesisError::DuplicateOwner { stream, shard: shard_id, owner, epoch });

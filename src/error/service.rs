@@ -4,6 +4,8 @@
 
 use std::{error::Error, fmt, iter, sync::Arc};
 
+use crate::util::cut::{LONGEST, cut, cut_at};
+
 /// A call on Kinesis. Displays as the permission that the call needs, as in `kinesis:GetRecords`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -49,6 +51,9 @@ pub enum FailureKind {
     Credentials,
     /// The service rejects the request. The same request would fail again.
     Rejected,
+    /// The service does not accept the place at which an iterator should start: it no longer keeps the record of that
+    /// sequence number, the number belongs to another shard or stream, or the time is in the future.
+    InvalidPosition,
     /// The KMS key of the stream is disabled, missing or not usable in its state.
     KeyUnusable,
     /// No response: the endpoint could not be reached, or the call timed out.
@@ -72,12 +77,12 @@ pub struct ServiceFailure {
 }
 
 impl ServiceFailure {
-    pub(crate) fn new(action: Action, kind: FailureKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { action, kind, detail: detail.into(), source: None, says_all: false }
+    pub(crate) fn new(action: Action, kind: FailureKind, detail: impl AsRef<str>) -> Self {
+        Self { action, kind, detail: cut(detail.as_ref()).into(), source: None, says_all: false }
     }
 
     pub(crate) fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+        self.source = Some(kept(source));
         self
     }
 
@@ -132,6 +137,24 @@ fn causes(error: &(dyn Error + 'static)) -> impl Iterator<Item = String> {
     iter::successors(error.source(), |cause| (*cause).source()).map(ToString::to_string)
 }
 
+/// The error as a source. One whose text is very long, because a server sent a long message, is replaced by the beginning
+/// of its text.
+fn kept(source: impl Error + Send + Sync + 'static) -> Arc<dyn Error + Send + Sync> {
+    let long = iter::once(source.to_string()).chain(causes(&source)).find(|text| text.len() > MESSAGE_LIMIT);
+    match long {
+        None => Arc::new(source),
+        Some(text) => Arc::new(Shortened(cut(&text).into())),
+    }
+}
+
+/// The beginning of the text of an error.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Shortened(Box<str>);
+
+/// The longest text of an error that holds texts from outside, each already cut, and words of this library.
+const MESSAGE_LIMIT: usize = 3 * LONGEST;
+
 /// Why a call on a lease store failed, grouped by how the library reacts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -148,7 +171,7 @@ pub enum StoreErrorKind {
 
 /// A failed call on a lease store. Made by implementations of
 /// [`LeaseStore`](crate::LeaseStore), with the database's own error inside.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {
     message: Arc<str>,
@@ -159,15 +182,12 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// A failure in words, as in `"the table refused the write"`. Its kind is [`StoreErrorKind::Temporary`].
+    /// A failure in words, as in `"the table refused the write"`. Its kind is [`StoreErrorKind::Temporary`]. A very long
+    /// text is cut.
     pub fn new(message: impl Into<Arc<str>>) -> Self {
-        Self {
-            message: message.into(),
-            kind: StoreErrorKind::default(),
-            source: None,
-            says_all: false,
-            ended_start: false,
-        }
+        let message = message.into();
+        let message = if message.len() > MESSAGE_LIMIT { cut_at(&message, MESSAGE_LIMIT).into() } else { message };
+        Self { message, kind: StoreErrorKind::default(), source: None, says_all: false, ended_start: false }
     }
 
     /// Sets the [`kind`](Self::kind).
@@ -185,7 +205,7 @@ impl StoreError {
     /// Keeps the database's error as [`source`](Error::source).
     #[must_use]
     pub fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+        self.source = Some(kept(source));
         self
     }
 
@@ -208,5 +228,59 @@ impl StoreError {
     /// Whether the text says what the source says, so that a log need not show both.
     pub(crate) fn says_all(&self) -> bool {
         self.says_all
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreError")
+            .field("message", &self.message)
+            .field("kind", &self.kind)
+            .field("causes", &causes(self).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::error::{KinesisError, chain::Chain};
+
+    // X3
+    #[test]
+    fn an_error_is_short_although_a_server_sent_a_long_text() {
+        let long = "x".repeat(300_000);
+        let service = |summing_up: bool| {
+            let failure = ServiceFailure::new(Action::GetRecords, FailureKind::Other, &long);
+            let source = io::Error::other(io::Error::other(long.clone()));
+            if summing_up { failure.summing_up(source) } else { failure.caused_by(source) }
+        };
+        let store = || StoreError::new(long.as_str()).caused_by(io::Error::other(long.clone()));
+        let errors = [
+            KinesisError::Service { stream: "s".into(), source: service(true) },
+            KinesisError::Service { stream: "s".into(), source: service(false) },
+            KinesisError::Store { stream: "s".into(), shard: None, action: "reading", source: store() },
+        ];
+        for error in errors {
+            let mut texts = vec![format!("{error:?}"), format!("{error:#?}"), Chain(&error).to_string()];
+            texts.extend(iter::successors(error.source(), |cause| (*cause).source()).map(|cause| format!("{cause:?}")));
+            for text in texts {
+                assert!(text.len() < 6_000, "{} bytes: {}", text.len(), cut(&text));
+                assert!(text.contains("300000 bytes"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_source_of_usual_length_keeps_its_type() {
+        let failure = ServiceFailure::new(Action::GetRecords, FailureKind::Other, "failed");
+        assert!(failure.caused_by(io::Error::other("no route")).source().unwrap().is::<io::Error>());
+        let store = StoreError::new("failed").caused_by(io::Error::other("the disk is full"));
+        assert_eq!(
+            format!("{store:?}"),
+            r#"StoreError { message: "failed", kind: Temporary, causes: ["the disk is full"], .. }"#
+        );
     }
 }

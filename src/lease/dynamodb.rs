@@ -1,7 +1,7 @@
 //! Leases in a DynamoDB table, which the instances of a consumer share.
 //!
 //! Read in this order: `write` and `reading` (the calls), `expression` (a conditional write), `row`, `checkpoint` and
-//! `attribute` (the format), `keys`, `counters`, `table` and `client`.
+//! `attribute` (the format), `keys`, `counters`, `take_id`, `table` and `client`.
 //!
 //! **Each step is one conditional call,** and its refusal shows the row. The holder's writes are also conditional on
 //! the counter, so a call that was abandoned cannot take effect after a later one. A take stores a random id; after a
@@ -24,6 +24,7 @@ mod keys;
 mod reading;
 mod row;
 mod table;
+mod take_id;
 mod write;
 
 use self::{

@@ -7,7 +7,8 @@ use std::{
 
 use crate::{
     config::position::Checkpoint,
-    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write},
+    error::service::StoreError,
+    lease::{Held, Lease, LeaseKey, LeaseStore, Leases, Seen, StoreFuture, Take, Write, next_count::next_count},
     util::mutex::lock,
 };
 
@@ -41,19 +42,22 @@ impl MemoryLeaseStore {
     }
 
     /// Runs one atomic step.
-    fn step<'a, T>(&'a self, step: impl FnOnce(&mut LeaseMap) -> T + Send + 'a) -> StoreFuture<'a, T> {
-        Box::pin(async move { Ok(step(&mut lock(&self.rows))) })
+    fn step<'a, T>(
+        &'a self,
+        step: impl FnOnce(&mut LeaseMap) -> Result<T, StoreError> + Send + 'a,
+    ) -> StoreFuture<'a, T> {
+        Box::pin(async move { step(&mut lock(&self.rows)) })
     }
 
     /// Changes a row for its holder and increases the counter, or refuses.
     fn write<'a>(&'a self, held: &'a Held, change: impl FnOnce(&mut Lease) + Send + 'a) -> StoreFuture<'a, Write> {
         self.step(move |rows| match rows.get_mut(&held.key) {
             Some(row) if row.owner.as_ref() == Some(&held.owner) && row.epoch == held.epoch => {
+                row.counter = next(&row.key, "counter", row.counter)?;
                 change(row);
-                row.counter += 1;
-                Write::Applied(())
+                Ok(Write::Applied(()))
             }
-            row => Write::Refused(row.cloned()),
+            row => Ok(Write::Refused(row.cloned())),
         })
     }
 }
@@ -62,7 +66,7 @@ impl LeaseStore for MemoryLeaseStore {
     fn leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         self.step(move |rows| {
             let belongs = |key: &LeaseKey| *key.consumer == *consumer && *key.stream == *stream;
-            rows.values().filter(|row| belongs(&row.key)).cloned().collect()
+            Ok(rows.values().filter(|row| belongs(&row.key)).cloned().collect())
         })
     }
 
@@ -70,20 +74,21 @@ impl LeaseStore for MemoryLeaseStore {
         self.step(move |rows| {
             let row = rows.get(&take.key);
             if row.map(Lease::seen) != take.seen {
-                return Write::Refused(row.cloned());
+                return Ok(Write::Refused(row.cloned()));
             }
             let taken = Lease {
                 key: take.key.clone(),
                 owner: Some(Arc::clone(&take.owner)),
-                epoch: row.map_or(1, |row| row.epoch + 1),
-                counter: row.map_or(1, |row| row.counter + 1),
+                epoch: next(&take.key, "epoch", row.map_or(0, |row| row.epoch))?,
+                counter: next(&take.key, "counter", row.map_or(0, |row| row.counter))?,
                 checkpoint: take.checkpoint_after(row.and_then(|row| row.checkpoint.clone())),
                 parents: take.parents.clone(),
                 stream_created: take.stream_created,
                 wanted_by: None,
+                is_foreign: false,
             };
             rows.insert(take.key.clone(), taken.clone());
-            Write::Applied(taken)
+            Ok(Write::Applied(taken))
         })
     }
 
@@ -107,11 +112,11 @@ impl LeaseStore for MemoryLeaseStore {
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         self.step(move |rows| match rows.get_mut(key) {
             Some(row) if row.seen() == seen => {
+                row.counter = next(key, "counter", row.counter)?;
                 row.wanted_by = Some(by.into());
-                row.counter += 1;
-                Write::Applied(())
+                Ok(Write::Applied(()))
             }
-            row => Write::Refused(row.cloned()),
+            row => Ok(Write::Refused(row.cloned())),
         })
     }
 
@@ -119,11 +124,15 @@ impl LeaseStore for MemoryLeaseStore {
         self.step(move |rows| match rows.get(key) {
             Some(row) if row.seen() == seen => {
                 rows.remove(key);
-                Write::Applied(())
+                Ok(Write::Applied(()))
             }
-            row => Write::Refused(row.cloned()),
+            row => Ok(Write::Refused(row.cloned())),
         })
     }
+}
+
+fn next(key: &LeaseKey, column: &str, number: u64) -> Result<u64, StoreError> {
+    next_count(format_args!("the row {key}"), column, number, u64::MAX)
 }
 
 #[cfg(test)]
@@ -146,6 +155,28 @@ mod tests {
         store.clone().take(&take).await.unwrap();
         assert_eq!(store.leases("default", "orders").await.unwrap().rows.len(), 1);
         assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().rows.is_empty());
+    }
+
+    // E2
+    #[tokio::test]
+    async fn a_row_at_the_largest_number_refuses_writes_and_does_not_change() {
+        let store = MemoryLeaseStore::new();
+        let key = LeaseKey::new("default", "orders", "shardId-0");
+        for (seen, column) in [(Seen::new(u64::MAX, 1), "epoch"), (Seen::new(1, u64::MAX), "counter")] {
+            let row = Lease::new(key.clone(), seen).with_owner(Some("a".into()));
+            lock(&store.rows).insert(key.clone(), row.clone());
+            let take = Take::new(key.clone(), "b").with_seen(Some(seen));
+            let error = store.take(&take).await.unwrap_err().to_string();
+            let start =
+                format!("the row default/orders/shardId-0: {column} is 18446744073709551615, the largest number");
+            assert!(error.starts_with(&start), "{error}");
+            let held = Held::new(key.clone(), "a", seen.epoch);
+            assert_eq!(store.renew(&held).await.is_err(), column == "counter");
+            assert_eq!(store.ask(&key, seen, "b").await.is_err(), column == "counter");
+            if column == "counter" {
+                assert_eq!(store.leases("default", "orders").await.unwrap().rows, [row]);
+            }
+        }
     }
 
     #[tokio::test]

@@ -32,9 +32,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const READS_PER_SECOND: u64 = 5;
 const BYTES_PER_SECOND: u64 = 2 << 20;
 
-/// The pause after a read that failed for another reason than throttling (R10).
-const AFTER_FAILURE: Duration = SECOND;
-
 /// Longer than any process runs, and short enough to be added to any instant.
 const LONGEST: Duration = Duration::from_hours(30 * 365 * 24);
 
@@ -49,8 +46,8 @@ pub(crate) enum ReadOutcome {
     Gap,
     /// Too many reads, or too many bytes.
     Throttled,
-    /// Another error, or a timeout.
-    Failed,
+    /// Another error, or a timeout, after which the reader pauses for this long.
+    Failed(Duration),
     /// No reason to pause: the iterator had expired, or the read was abandoned.
     Void,
 }
@@ -99,7 +96,7 @@ impl Pace {
             ReadOutcome::Page { bytes, at_tip: false } => self.pause_for(bytes),
             ReadOutcome::Page { bytes, at_tip: true } => self.pause_for(bytes).max(self.pause_at_tip()),
             ReadOutcome::Empty | ReadOutcome::Throttled => self.poll_interval,
-            ReadOutcome::Failed => AFTER_FAILURE,
+            ReadOutcome::Failed(pause) => pause,
             ReadOutcome::Gap | ReadOutcome::Void => Duration::ZERO,
         }
     }
@@ -184,7 +181,7 @@ mod tests {
             ("no records", ReadOutcome::Empty, POLL),
             ("no records yet", ReadOutcome::Gap, millis(0)),
             ("throttled", ReadOutcome::Throttled, POLL),
-            ("failed", ReadOutcome::Failed, millis(1_000)),
+            ("failed", ReadOutcome::Failed(millis(8_000)), millis(8_000)),
             ("an expired iterator", ReadOutcome::Void, millis(0)),
         ];
         for (name, outcome, pause) in table {

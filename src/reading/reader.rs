@@ -21,7 +21,9 @@ use crate::{
     error::{service::ServiceFailure, work::Work},
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
     reading::{
+        giving_up::FailedCalls,
         pacing::{Pace, ReadOutcome},
+        refused_position::RefusedPosition,
         slow_reads::SlowReads,
         stuck_iterator::StuckIterator,
     },
@@ -66,20 +68,21 @@ pub(crate) struct Reader {
     /// Where a new iterator starts: after the last record that was read, or where the shard was opened.
     resume: Origin,
     pace: Pace,
-    /// Failures in a row.
-    failures: u32,
+    failed_calls: FailedCalls,
+    /// Reads in a row whose iterator had expired.
+    expired: u32,
     /// How many bytes the next read may bring.
     forecast: Forecast,
     /// A record was read under this lease, so its row holds a checkpoint.
     has_checkpoint: bool,
     /// A record was read since the iterator was placed. Until then, the position may lead nowhere.
     read_since_placed: bool,
+    /// Detects a place that the service does not accept.
+    refused_position: RefusedPosition,
     /// Detects a checkpoint that leads nowhere.
     stuck_iterator: StuckIterator,
     /// Detects that the shard lags because its reads ask for few records.
     slow_reads: SlowReads,
-    /// The retention period of the stream.
-    retention: Option<Duration>,
     /// Adds consumer, stream, shard and epoch to each log line of this reader.
     span: Span,
 }
@@ -95,7 +98,7 @@ enum ReadStep {
 
 impl Reader {
     /// A reader that starts at `origin`.
-    pub(crate) fn new(shard: Arc<Shard>, opening: ShardOpening, origin: Origin, retention: Option<Duration>) -> Self {
+    pub(crate) fn new(shard: Arc<Shard>, opening: ShardOpening, origin: Origin) -> Self {
         let context = Arc::clone(&shard.context);
         // At the level of errors, so that it is there for each line that is logged.
         let span = tracing::error_span!(
@@ -113,13 +116,14 @@ impl Reader {
             opening,
             cursor: Cursor::Lost,
             resume: origin,
-            failures: 0,
+            failed_calls: FailedCalls::default(),
+            expired: 0,
             forecast,
             has_checkpoint: false,
             read_since_placed: false,
+            refused_position: RefusedPosition::default(),
             stuck_iterator: StuckIterator::default(),
             slow_reads: SlowReads::default(),
-            retention,
         }
     }
 
@@ -144,13 +148,8 @@ impl Reader {
     }
 
     async fn open_at(&mut self, subscribed_at: ServiceTime) {
-        let mut placed = self.iterator().await;
-        if let Err(failure) = &placed
-            && self.refuses_checkpoint(failure)
-        {
-            self.lose_checkpoint(Some(failure.clone()));
-            placed = self.iterator().await;
-        }
+        let sent_at = Instant::now();
+        let placed = self.iterator().await;
         let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at);
         if self.resume == Origin::Latest {
             self.resume = since(now);
@@ -159,7 +158,7 @@ impl Reader {
         match placed {
             Ok(placed) => self.cursor = Cursor::At(placed.iterator),
             // One failure is no reason to stop.
-            Err(failure) => drop(self.handle_failure(failure)),
+            Err(failure) => drop(self.handle_failure(failure, sent_at)),
         }
     }
 
@@ -210,14 +209,16 @@ impl Reader {
 
     /// Fetches a new iterator at the place where reading continues (R8).
     async fn place(&mut self) -> ReadStep {
+        let sent_at = Instant::now();
         match self.iterator().await {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
                 self.read_since_placed = false;
+                self.refused_position = RefusedPosition::default();
                 self.stuck_iterator = StuckIterator::default();
                 ReadStep::Again
             }
-            Err(failure) => self.handle_failure(failure),
+            Err(failure) => self.handle_failure(failure, sent_at),
         }
     }
 
@@ -228,7 +229,7 @@ impl Reader {
     /// Makes one GetRecords call.
     async fn read(&mut self, iterator: &str) -> ReadStep {
         let mut grant = self.context.budget.admit(self.forecast).await;
-        let limit = self.context.read_limit();
+        let (limit, sent_at) = (self.context.read_limit(), Instant::now());
         match self.fetch(iterator, limit, &mut grant).await {
             Ok(fetched) => {
                 self.check_slow_reads(&fetched, limit);
@@ -236,7 +237,7 @@ impl Reader {
             }
             Err(failure) => {
                 drop(grant);
-                self.handle_failure(failure)
+                self.handle_failure(failure, sent_at)
             }
         }
     }
@@ -264,7 +265,8 @@ impl Reader {
     async fn received(&mut self, fetched: Fetched, limit: u32, mut grant: Grant) -> ReadStep {
         let behind = behind(&fetched);
         let Fetched { records, next, children, .. } = fetched;
-        self.failures = 0;
+        (self.failed_calls, self.expired) = (FailedCalls::default(), 0);
+        self.context.read_health.good_read();
         self.context.succeeded(Work::ReadShards);
         self.shard.set_not_found(false);
         let is_closed = self.shard.view().is_closed();
@@ -285,7 +287,7 @@ impl Reader {
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             let outcome = if is_at_tip { ReadOutcome::Empty } else { ReadOutcome::Gap };
             self.pace.read_done(Instant::now(), outcome);
-            self.suspect_position(behind);
+            self.suspect_position(behind).await;
             return ReadStep::Again;
         };
         // A full page may have left records behind where the service does not say how far behind it is, and the reader

@@ -33,7 +33,6 @@ pub(crate) struct Churn {
     /// The shards that listings hide, each with the time until which they hide it. A shard is hidden only once, and for
     /// less than the time after which it would count as gone.
     hidden: BTreeMap<String, u64>,
-    trimmed: BTreeMap<String, usize>,
     /// The shards whose stored end the churn has seen, and the shards that left the stream.
     finished: BTreeMap<String, u64>,
     forgotten: BTreeSet<String>,
@@ -61,7 +60,6 @@ impl Churn {
             oracle: Arc::clone(oracle),
             clock,
             hidden: BTreeMap::new(),
-            trimmed: BTreeMap::new(),
             finished: BTreeMap::new(),
             forgotten: BTreeSet::new(),
         }
@@ -135,10 +133,8 @@ impl Churn {
     pub(crate) fn trim(&mut self, rng: &mut Rng) {
         let open = lock(&self.oracle).open_shards();
         let shard = rng.pick(&open).clone();
-        let covered = lock(&self.oracle).covered(&shard);
-        let trimmed = self.trimmed.entry(shard.clone()).or_default();
-        self.kinesis.trim(&shard, covered - *trimmed);
-        *trimmed = covered;
+        let more = lock(&self.oracle).trim(&shard);
+        self.kinesis.trim(&shard, more);
         let now = self.clock.millis();
         for shard in lock(&self.oracle).finished() {
             self.finished.entry(shard).or_insert(now);

@@ -2,11 +2,12 @@
 
 use tokio::time::sleep;
 
-use super::kinesis::EPOCH;
+use super::{kinesis::EPOCH, script::Rule, scripted_service::ServiceOp};
 use crate::{
     config::position::KinesisPosition,
     delivery::Delivery,
-    simulation::harness::{Harness, horizon, latest, millis, names, range, seconds, take, within},
+    error::{KinesisError, service::FailureKind},
+    simulation::harness::{Harness, error, horizon, latest, millis, names, range, seconds, take, within},
 };
 
 // R8
@@ -117,4 +118,53 @@ async fn a_slow_consumer_does_not_expire_the_iterator_of_an_idle_shard() {
     assert_eq!(me.service.places("a"), ["Latest"]);
     harness.kinesis.put("a", 1);
     assert_eq!(names(&take(&mut subscription, 1).await), ["a0"]);
+}
+
+// R8
+#[tokio::test(start_paused = true)]
+async fn iterators_that_expire_in_a_row_are_requested_with_growing_pauses_and_reported_from_the_third_on() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).times(6), FailureKind::IteratorExpired);
+    let mut subscription = me.subscribe(horizon()).await;
+    for (expired, at) in [(3, 1), (4, 3), (5, 7), (6, 15)] {
+        let failure = error(&mut subscription).await;
+        let KinesisError::Read { failures, gave_up: false, source, .. } = &failure else { panic!("{failure}") };
+        assert_eq!((*failures, source.kind(), harness.millis()), (expired, FailureKind::IteratorExpired, at * 1_000));
+    }
+    assert_eq!(names(&take(&mut subscription, 1).await), ["a0"]);
+    let times = [0, 0, 1, 3, 7, 15, 31].map(seconds);
+    assert_eq!(me.service.script.times(ServiceOp::GetRecords, "a"), times);
+    assert_eq!(me.service.script.times(ServiceOp::GetShardIterator, "a"), times);
+    let stats = subscription.stats().shards.remove(0);
+    assert_eq!(stats.expired_iterators, 6);
+    assert!(matches!(stats.last_error, Some(KinesisError::Read { failures: 6, .. })));
+}
+
+// R8
+#[tokio::test(start_paused = true)]
+async fn a_service_whose_iterators_expire_for_an_hour_is_asked_twice_a_minute() {
+    let harness = Harness::new(&["a"]);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).always(), FailureKind::IteratorExpired);
+    let subscription = me.subscribe(latest()).await;
+    sleep(seconds(3_600)).await;
+    let reads = me.service.script.times(ServiceOp::GetRecords, "a").len();
+    assert_eq!((reads, harness.owner("a").await.as_str()), (125, "me"));
+    drop(subscription);
+}
+
+// R8
+#[tokio::test(start_paused = true)]
+async fn a_good_read_starts_the_count_of_expired_iterators_anew() {
+    let harness = Harness::new(&["a"]);
+    let me = harness.instance("me");
+    for round in 0..5 {
+        let rule = Rule::on(ServiceOp::GetRecords).after(round).times(2);
+        me.service.fail(rule, FailureKind::IteratorExpired);
+    }
+    let mut subscription = me.subscribe(latest()).await;
+    assert!(within(&mut subscription, seconds(60)).await.is_empty());
+    assert_eq!(subscription.stats().shards[0].expired_iterators, 10);
 }

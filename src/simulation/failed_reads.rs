@@ -10,7 +10,9 @@ use super::{
 use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
-    simulation::harness::{Harness, error, horizon, item, latest, millis, name, names, next, seconds, take, within},
+    simulation::harness::{
+        Harness, beside_another, error, horizon, item, latest, millis, name, names, next, seconds, take, within,
+    },
     subscription::Subscription,
     types::commit::Commit,
 };
@@ -44,10 +46,10 @@ async fn every_failed_read_is_yielded_and_retried_a_second_later_with_the_same_i
 // R10
 #[tokio::test(start_paused = true)]
 async fn after_eleven_failures_in_a_row_the_lease_is_released_and_retaken_at_the_next_listing() {
-    let harness = Harness::new(&["a"]);
+    let harness = Harness::new(&["a", "z"]);
     let me = harness.instance("me");
     me.service.fail(Rule::on(ServiceOp::GetRecords).after(1).times(11), FailureKind::Other);
-    let mut subscription = me.subscribe(latest()).await;
+    let (mut subscription, _others) = beside_another(&harness, &me, latest()).await;
     sleep(millis(500)).await;
     harness.kinesis.put("a", 2);
     for failures in 1..=11 {
@@ -63,10 +65,10 @@ async fn after_eleven_failures_in_a_row_the_lease_is_released_and_retaken_at_the
 // R10
 #[tokio::test(start_paused = true)]
 async fn only_the_newest_untaken_error_is_kept() {
-    let harness = Harness::new(&["a"]);
+    let harness = Harness::new(&["a", "z"]);
     let me = harness.instance("me");
     me.service.fail(Rule::on(ServiceOp::GetRecords).after(1).times(11), FailureKind::Unreachable);
-    let mut subscription = me.subscribe(latest()).await;
+    let (mut subscription, _others) = beside_another(&harness, &me, latest()).await;
     sleep(seconds(15)).await;
     assert_eq!(failed(&mut subscription).await, (11, true));
     assert!(within(&mut subscription, seconds(60)).await.is_empty());
@@ -75,11 +77,11 @@ async fn only_the_newest_untaken_error_is_kept() {
 // R10
 #[tokio::test(start_paused = true)]
 async fn open_deliveries_stay_valid_for_the_drain_timeout_and_are_then_redelivered() {
-    let harness = Harness::new(&["a"]);
+    let harness = Harness::new(&["a", "z"]);
     harness.kinesis.put("a", 2);
     let me = harness.instance("me");
     me.service.fail(Rule::on(ServiceOp::GetRecords).after(1).times(11), FailureKind::Other);
-    let mut subscription = me.subscribe(horizon()).await;
+    let (mut subscription, _others) = beside_another(&harness, &me, horizon()).await;
     let mut records = take(&mut subscription, 2).await;
     let (second, first) = (records.pop().unwrap(), records.pop().unwrap());
     sleep(seconds(30)).await;
@@ -98,11 +100,11 @@ async fn open_deliveries_stay_valid_for_the_drain_timeout_and_are_then_redeliver
 // R10
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_released_once_no_delivery_is_open() {
-    let harness = Harness::new(&["a"]);
+    let harness = Harness::new(&["a", "z"]);
     harness.kinesis.put("a", 1);
     let me = harness.instance("me");
     me.service.fail(Rule::on(ServiceOp::GetRecords).after(1).times(11), FailureKind::Other);
-    let mut subscription = me.subscribe(horizon()).await;
+    let (mut subscription, _others) = beside_another(&harness, &me, horizon()).await;
     let record = next(&mut subscription).await;
     sleep(seconds(15)).await;
     assert_eq!(harness.owner("a").await, "me");
@@ -130,12 +132,12 @@ async fn a_good_read_resets_the_count() {
 #[tokio::test(start_paused = true)]
 async fn throttles_and_expired_iterators_neither_count_nor_reset_the_count() {
     for between in [FailureKind::Throttled, FailureKind::IteratorExpired] {
-        let harness = Harness::new(&["a"]);
+        let harness = Harness::new(&["a", "z"]);
         let me = harness.instance("me");
         me.service.fail(Rule::on(ServiceOp::GetRecords).times(10), FailureKind::Other);
         me.service.fail(Rule::on(ServiceOp::GetRecords), between);
         me.service.fail(Rule::on(ServiceOp::GetRecords), FailureKind::Other);
-        let mut subscription = me.subscribe(latest()).await;
+        let (mut subscription, _others) = beside_another(&harness, &me, latest()).await;
         for failures in 1..=11 {
             assert_eq!(failed(&mut subscription).await, (failures, failures == 11), "{between:?}");
         }
@@ -145,11 +147,11 @@ async fn throttles_and_expired_iterators_neither_count_nor_reset_the_count() {
 // R10
 #[tokio::test(start_paused = true)]
 async fn failed_iterator_requests_count_too() {
-    let harness = Harness::new(&["a"]);
+    let harness = Harness::new(&["a", "z"]);
     let me = harness.instance("me");
     me.service.fail(Rule::on(ServiceOp::GetShardIterator).times(6), FailureKind::Denied);
     me.service.fail(Rule::on(ServiceOp::GetRecords).times(5), FailureKind::Rejected);
-    let mut subscription = me.subscribe(latest()).await;
+    let (mut subscription, _others) = beside_another(&harness, &me, latest()).await;
     for failures in 1..=11 {
         assert_eq!(failed(&mut subscription).await, (failures, failures == 11));
     }
@@ -157,19 +159,70 @@ async fn failed_iterator_requests_count_too() {
 
 // R10
 #[tokio::test(start_paused = true)]
-async fn timeouts_count_and_the_lease_is_kept_meanwhile() {
-    let harness = Harness::new(&["a"]);
-    let (me, other) = (harness.instance("me"), harness.instance("other"));
-    let fault = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
+async fn a_minute_of_nothing_but_timeouts_is_enough_and_the_lease_is_kept_meanwhile() {
+    let harness = Harness::new(&["a", "z"]);
+    let me = harness.instance("me");
+    let fault = Fault::FailAfter(seconds(25), FailureKind::Unreachable);
     me.service.script.plan(Rule::on(ServiceOp::GetRecords).times(11), fault);
-    let mut subscription = me.subscribe(latest()).await;
-    let others = other.subscribe(latest()).await;
-    for failures in 1..=11 {
+    let (mut subscription, _others) = beside_another(&harness, &me, latest()).await;
+    for failures in 1..=3 {
         assert_eq!(harness.owner("a").await, "me");
-        assert_eq!(failed(&mut subscription).await, (failures, failures == 11));
+        assert_eq!(failed(&mut subscription).await, (failures, failures == 3));
     }
-    assert_eq!((harness.millis(), harness.row("a").await.unwrap().epoch), (11 * 30_000 + 10_000, 1));
-    drop(others);
+    assert_eq!((harness.millis(), harness.row("a").await.unwrap().epoch), (3 * 25_000 + 2_000, 1));
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_waited_out_under_the_same_lease_if_no_other_instance_is_in_sight() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon().read_limit(1)).await;
+    let record = next(&mut subscription).await;
+    assert_eq!(name(&record), "a0");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).always(), FailureKind::Other);
+    harness.until(60_000).await;
+    me.service.script.heal();
+    let failures = match failed(&mut subscription).await {
+        (failures, false) => failures,
+        gave_up => panic!("{gave_up:?}"),
+    };
+    assert!(failures > 11, "{failures}");
+    assert_eq!(record.commit().await.unwrap(), Commit::Stored);
+    let record = next(&mut subscription).await;
+    assert_eq!((name(&record), record.epoch()), ("a1", 1));
+    assert!(harness.millis() < 71_000, "{}", harness.millis());
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_reader_alone_gives_up_after_some_minutes_so_that_an_instance_without_a_lease_can_take_the_shard() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let (me, other) = (harness.instance("me"), harness.instance("other"));
+    me.service.fail(Rule::on(ServiceOp::GetRecords).always(), FailureKind::Other);
+    let subscription = me.subscribe(horizon()).await;
+    let mut others = other.subscribe(horizon()).await;
+    let record = next(&mut others).await;
+    assert_eq!((name(&record), record.epoch()), ("a0", 2));
+    assert!((300_000..315_000).contains(&harness.millis()), "{}", harness.millis());
+    drop(subscription);
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn a_failing_reader_gives_up_when_another_instance_comes_into_sight() {
+    let harness = Harness::new(&["a", "z"]);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).of("a").always(), FailureKind::Other);
+    let subscription = me.subscribe(latest().max_leases(1)).await;
+    harness.until(40_000).await;
+    assert_eq!(harness.row("a").await.unwrap().epoch, 1);
+    let others = harness.instance("other").subscribe(latest()).await;
+    harness.until(60_000).await;
+    assert_eq!(harness.owner("a").await, "other");
+    drop((subscription, others));
 }
 
 // R10
@@ -200,12 +253,12 @@ async fn other_shards_continue_while_one_fails() {
 // R10
 #[tokio::test(start_paused = true)]
 async fn a_failing_checkpoint_does_not_keep_an_abandoned_shard_forever() {
-    let harness = Harness::new(&["a"]);
+    let harness = Harness::new(&["a", "z"]);
     harness.kinesis.put("a", 1);
-    let (me, other) = (harness.instance("me"), harness.instance("other"));
-    me.service.fail(Rule::on(ServiceOp::GetRecords).after(1).always(), FailureKind::Other);
-    let mut subscription = me.subscribe(horizon()).await;
-    let mut others = other.subscribe(horizon()).await;
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).of("a").after(1).always(), FailureKind::Other);
+    let mut subscription = me.subscribe(horizon().max_leases(1)).await;
+    let mut others = harness.instance("other").subscribe(horizon()).await;
     next(&mut subscription).await.ack();
     me.table.fail(Rule::on(TableOp::Checkpoint).always());
     assert_eq!(name(&next(&mut others).await), "a0");

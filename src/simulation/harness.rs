@@ -158,6 +158,19 @@ impl Instance {
     }
 }
 
+/// Subscribes to shard `a`, while another instance holds shard `z`: a reader that fails gives up only for the sake of
+/// another instance that is in sight. Returns the subscriptions of both.
+pub(crate) async fn beside_another(
+    harness: &Harness,
+    instance: &Instance,
+    stream: KinesisStream,
+) -> (Subscription, Subscription) {
+    let subscription = instance.subscribe(stream.max_leases(1)).await;
+    let others = harness.instance("other").subscribe(latest().max_leases(1)).await;
+    assert_eq!((&*harness.owner("a").await, &*harness.owner("z").await), (&*instance.owner, "other"));
+    (subscription, others)
+}
+
 /// The harness's stream, from the tip.
 pub(crate) fn latest() -> KinesisStream {
     KinesisStream::new(STREAM)

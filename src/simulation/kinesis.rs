@@ -48,6 +48,8 @@ struct State {
     hidden: BTreeSet<ShardId>,
     /// How many shards a page of a listing holds.
     page: usize,
+    /// Every page of a listing is empty and has the same token.
+    is_endless: bool,
     shards: BTreeMap<ShardId, Shard>,
     /// The records that were put into other streams.
     written: Vec<Written>,
@@ -92,7 +94,7 @@ impl Kinesis {
         let shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
         let state = State {
             exists: true,
-            created: EPOCH,
+            created: EPOCH + 123,
             older: 0,
             retention: None,
             on_trimmed: OnTrimmed::Reject,
@@ -101,6 +103,7 @@ impl Kinesis {
             ends_empty: false,
             hidden: BTreeSet::new(),
             page: usize::MAX,
+            is_endless: false,
             shards,
             written: Vec::new(),
         };
@@ -215,6 +218,11 @@ impl Kinesis {
         lock(&self.state).page = page;
     }
 
+    /// Sets whether every page of a listing is empty and has the same token.
+    pub(crate) fn list_endlessly(&self, is_endless: bool) {
+        lock(&self.state).is_endless = is_endless;
+    }
+
     /// Makes the last page of a shard empty: the end shows with the read after the last record.
     pub(crate) fn end_with_an_empty_page(&self) {
         lock(&self.state).ends_empty = true;
@@ -232,6 +240,12 @@ impl Kinesis {
         state.created = self.millis();
         state.older += 1;
         state.shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
+    }
+
+    /// Tells the creation time in whole seconds from now on.
+    pub(crate) fn tell_seconds(&self) {
+        let mut state = lock(&self.state);
+        state.created -= state.created % 1_000;
     }
 
     /// Deletes the stream.
@@ -276,6 +290,9 @@ impl Kinesis {
     /// A listing token names the last shard of the page before.
     pub(super) fn list(&self, from: Listing<'_>) -> Answer<ListedPage> {
         self.existing(|state| {
+            if state.is_endless {
+                return Ok(ListedPage { shards: Vec::new(), next: Some("1".to_owned()) });
+            }
             let after = match from {
                 Listing::Stream(_) => None,
                 Listing::Token(token) => Some(ShardId::from(token)),
@@ -295,9 +312,9 @@ impl Kinesis {
             let Shard { records, trimmed, .. } = state.shards.get(shard).ok_or(FailureKind::NotFound)?;
             let find = |number: &SequenceNumber, skip: usize| {
                 let found = records.iter().position(|record| record.sequence_number == number.as_str());
-                match found.ok_or(FailureKind::Rejected)? {
+                match found.ok_or(FailureKind::InvalidPosition)? {
                     index if index >= *trimmed => Ok(Some(index + skip)),
-                    _ if state.on_trimmed == OnTrimmed::Reject => Err(FailureKind::Rejected),
+                    _ if state.on_trimmed == OnTrimmed::Reject => Err(FailureKind::InvalidPosition),
                     _ if state.on_trimmed == OnTrimmed::Stick => Ok(None),
                     _ => Ok(Some(*trimmed)),
                 }
@@ -305,7 +322,7 @@ impl Kinesis {
             let index = match origin {
                 Origin::Horizon => Some(*trimmed),
                 Origin::Latest => Some(records.len()),
-                Origin::Timestamp(millis) if *millis > self.millis() => return Err(FailureKind::Rejected),
+                Origin::Timestamp(millis) if *millis > self.millis() => return Err(FailureKind::InvalidPosition),
                 Origin::Timestamp(millis) => Some(records.partition_point(|record| record.arrived_at < Some(*millis))),
                 Origin::At(number) => find(number, 0)?,
                 Origin::After(number) => find(number, 1)?,

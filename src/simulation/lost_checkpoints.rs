@@ -2,12 +2,20 @@
 
 use tokio::time::{Duration, sleep};
 
-use super::{kinesis::OnTrimmed, script::Rule, scripted_service::ServiceOp};
+use super::{
+    kinesis::OnTrimmed,
+    script::{Fault, Rule},
+    scripted_service::ServiceOp,
+    scripted_table::TableOp,
+};
 use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
-    simulation::harness::{Harness, error, horizon, latest, millis, name, names, next, range, seconds, take, within},
+    simulation::harness::{
+        Harness, error, horizon, item, latest, millis, name, names, next, range, seconds, take, within,
+    },
     subscription::Subscription,
+    types::commit::Commit,
 };
 
 const DAY: Duration = Duration::from_hours(24);
@@ -43,11 +51,63 @@ async fn lost(subscription: &mut Subscription) -> (String, bool) {
 async fn a_refused_checkpoint_is_reported_once_and_reading_restarts_at_the_oldest_record() {
     let harness = half_read().await;
     let me = harness.instance("me");
-    me.service.fail(Rule::on(ServiceOp::GetShardIterator), FailureKind::Rejected);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).times(2), FailureKind::InvalidPosition);
     let mut subscription = me.subscribe(latest()).await;
     assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 0..5));
-    assert_eq!(me.service.places("a"), ["After(a1)", "Horizon"]);
+    assert_eq!(me.service.places("a"), ["After(a1)", "After(a1)", "Horizon"]);
+    assert_eq!(me.service.script.times(ServiceOp::GetShardIterator, "a"), [0, 1, 1].map(seconds));
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_was_refused_only_once_is_kept() {
+    for (kind, reported) in [(FailureKind::InvalidPosition, 0), (FailureKind::Rejected, 1), (FailureKind::Other, 1)] {
+        let harness = half_read().await;
+        let me = harness.instance("me");
+        me.service.fail(Rule::on(ServiceOp::GetShardIterator), kind);
+        let mut subscription = me.subscribe(latest()).await;
+        for _ in 0..reported {
+            let failure = error(&mut subscription).await;
+            assert!(matches!(failure, KinesisError::Read { failures: 1, gave_up: false, .. }), "{failure}");
+        }
+        assert_eq!(names(&within(&mut subscription, seconds(600)).await), range("a", 2..5), "{kind:?}");
+        assert_eq!(me.service.places("a"), ["After(a1)", "After(a1)"]);
+    }
+}
+
+// H7, R10
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_for_another_reason_never_costs_the_checkpoint() {
+    let harness = half_read().await;
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).times(30), FailureKind::Rejected);
+    let mut subscription = me.subscribe(latest()).await;
+    let mut records = Vec::new();
+    while records.len() < 3 {
+        match item(&mut subscription).await.unwrap() {
+            Ok(delivery) => records.push(delivery),
+            Err(failure) => assert!(matches!(failure, KinesisError::Read { .. }), "{failure}"),
+        }
+    }
+    assert_eq!(names(&records), range("a", 2..5));
+    assert!(me.service.places("a").iter().all(|place| place == "After(a1)"));
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn refusals_before_a_good_iterator_do_not_count() {
+    let harness = half_read().await;
+    let me = harness.instance("me");
+    harness.kinesis.iterators_live(millis(500));
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator), FailureKind::InvalidPosition);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).after(1), FailureKind::InvalidPosition);
+    me.service.fail(Rule::on(ServiceOp::GetRecords), FailureKind::Throttled);
+    let mut subscription = me.subscribe(latest()).await;
+    let failure = error(&mut subscription).await;
+    assert!(matches!(failure, KinesisError::Read { failures: 2, gave_up: false, .. }), "{failure}");
+    assert_eq!(names(&within(&mut subscription, seconds(60)).await), range("a", 2..5));
+    assert_eq!(me.service.places("a")[..4], ["After(a1)"; 4]);
 }
 
 // H7
@@ -92,6 +152,181 @@ async fn an_accepted_checkpoint_that_finds_nothing_is_reported_after_a_minute() 
     assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
     assert_eq!(harness.millis() - begun, 60_000);
     assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a3", "a4"]);
+}
+
+/// Lags of empty pages, in milliseconds: from this many hours down to almost nothing.
+fn falling_from(hours: i64, pages: i64) -> impl Iterator<Item = i64> {
+    (1..=pages).rev().map(move |left| hours * 3_600_000 * left / pages)
+}
+
+// R8, H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_older_than_the_former_retention_is_kept_after_the_retention_was_raised() {
+    let still = std::iter::repeat_n(30 * 3_600_000, 1_000);
+    for lags in [falling_from(30, 1_000).collect::<Vec<_>>(), still.collect()] {
+        let harness = half_read().await;
+        harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+        let me = harness.instance("me");
+        harness.kinesis.gap("a", lags);
+        let mut subscription = me.subscribe(latest()).await;
+        harness.kinesis.keeps(7 * DAY, OnTrimmed::Stick);
+        assert_eq!(names(&within(&mut subscription, seconds(600)).await), range("a", 2..5));
+        assert!(harness.millis() > 200_000, "{}", harness.millis());
+    }
+}
+
+// R8, H7
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_a_lowered_retention_trimmed_is_reported_after_a_minute() {
+    let harness = half_read().await;
+    harness.kinesis.keeps(7 * DAY, OnTrimmed::Stick);
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords), FailureKind::Throttled);
+    let mut subscription = me.subscribe(latest()).await;
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.trim("a", 3);
+    harness.kinesis.iterators_live(millis(500));
+    sleep(millis(1_100)).await;
+    harness.kinesis.iterators_live(seconds(300));
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
+    assert_eq!(harness.millis() / 1_000, 61);
+    assert_eq!(names(&within(&mut subscription, seconds(600)).await), ["a3", "a4"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_lost_checkpoint_of_an_idle_shard_is_reported_once_also_over_restarts() {
+    for on_trimmed in [OnTrimmed::Reject, OnTrimmed::Stick] {
+        let harness = half_read().await;
+        harness.kinesis.keeps(DAY, on_trimmed);
+        harness.kinesis.trim("a", 5);
+        let mut subscription = harness.instance("me").subscribe(latest()).await;
+        assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), on_trimmed == OnTrimmed::Reject));
+        for _ in 0..3 {
+            subscription.close().await;
+            assert_eq!(harness.checkpoint("a").await, "since 0 ms", "{on_trimmed:?}");
+            subscription = harness.instance("me").subscribe(latest()).await;
+            assert!(within(&mut subscription, seconds(300)).await.is_empty());
+        }
+        harness.kinesis.put("a", 1);
+        next(&mut subscription).await.commit().await.unwrap();
+        assert_eq!(harness.checkpoint("a").await, "after a5");
+    }
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_lost_checkpoint_is_reported_once_also_if_the_process_dies_or_another_instance_takes_over() {
+    let harness = half_read().await;
+    harness.kinesis.trim("a", 5);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(latest()).await;
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), true));
+    sleep(millis(100)).await;
+    me.die(subscription);
+    let mut others = harness.instance("other").subscribe(latest()).await;
+    assert!(within(&mut others, seconds(300)).await.is_empty());
+    assert_eq!(harness.owner("a").await, "other");
+}
+
+// R8, H7
+#[tokio::test(start_paused = true)]
+async fn a_record_settled_after_its_position_was_lost_does_not_bring_the_dead_position_back() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.put("a", 3);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let mut records = take(&mut subscription, 3).await;
+    let last = records.pop().unwrap();
+    records.into_iter().for_each(Delivery::ack);
+    harness.kinesis.iterators_live(millis(400));
+    harness.kinesis.trim("a", 3);
+    sleep(millis(600)).await;
+    harness.kinesis.iterators_live(seconds(300));
+    assert_eq!(lost(&mut subscription).await, ("a2".to_owned(), false));
+    sleep(millis(100)).await;
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
+    assert_eq!(last.commit().await.unwrap(), Commit::Stored);
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
+    subscription.close().await;
+    let mut subscription = me.subscribe(horizon()).await;
+    harness.kinesis.put("a", 1);
+    assert_eq!(names(&within(&mut subscription, seconds(300)).await), ["a3"]);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn where_reading_goes_on_is_stored_although_writes_fail() {
+    let harness = half_read().await;
+    harness.kinesis.trim("a", 5);
+    let me = harness.instance("me");
+    me.table.fail(Rule::on(TableOp::Checkpoint).times(3));
+    let subscription = me.subscribe(latest()).await;
+    sleep(seconds(5)).await;
+    assert_eq!(me.table.checkpoints("a"), ["since 0 ms"; 4]);
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
+    drop(subscription);
+}
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn where_reading_goes_on_is_stored_after_a_write_that_was_under_way() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.put("a", 2);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    let records = take(&mut subscription, 2).await;
+    harness.kinesis.iterators_live(millis(400));
+    harness.kinesis.trim("a", 2);
+    sleep(millis(600)).await;
+    harness.kinesis.iterators_live(seconds(300));
+    harness.until(58_500).await;
+    me.table.script.plan(Rule::on(TableOp::Checkpoint), Fault::Delay(millis(2_900)));
+    records.into_iter().for_each(Delivery::ack);
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
+    sleep(seconds(5)).await;
+    assert_eq!(me.table.checkpoints("a"), ["at a0", "after a1", "since 0 ms"]);
+    assert_eq!(harness.checkpoint("a").await, "since 0 ms");
+}
+
+// R8, H7
+#[tokio::test(start_paused = true)]
+async fn without_the_retention_a_checkpoint_is_not_given_up() {
+    let harness = half_read().await;
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    harness.kinesis.trim("a", 3);
+    let me = harness.instance("me");
+    let begun = harness.millis();
+    let mut subscription = me.subscribe(latest()).await;
+    me.service.fail(Rule::on(ServiceOp::DescribeStreamSummary).times(3), FailureKind::Throttled);
+    assert_eq!(lost(&mut subscription).await, ("a1".to_owned(), false));
+    assert_eq!(harness.millis() - begun, 60_000 + 3 * 10_000);
+}
+
+// R8, H7
+#[tokio::test(start_paused = true)]
+async fn shards_that_stand_still_together_read_the_retention_once() {
+    let shards: Vec<String> = (0..100).map(|n| format!("s{n:02}")).collect();
+    let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
+    let harness = Harness::new(&shards);
+    shards.iter().for_each(|shard| harness.kinesis.put(shard, 2));
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
+    take(&mut subscription, 200).await.into_iter().for_each(Delivery::ack);
+    subscription.close().await;
+    harness.kinesis.keeps(DAY, OnTrimmed::Stick);
+    shards.iter().for_each(|shard| harness.kinesis.trim(shard, 2));
+    let me = harness.instance("me");
+    let subscription = me.subscribe(latest()).await;
+    let described = || me.service.script.calls(ServiceOp::DescribeStreamSummary).len();
+    sleep(seconds(59)).await;
+    let before = described();
+    sleep(seconds(3)).await;
+    // One for the retention, and one because a lost checkpoint asks whether the stream is still the same.
+    assert_eq!(described() - before, 2);
+    assert!(shards.iter().all(|shard| me.service.places(shard).last().unwrap() == "Horizon"));
+    drop(subscription);
 }
 
 // R8, H7
@@ -147,7 +382,7 @@ async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint(
     harness.kinesis.put("a", 4);
     harness.kinesis.iterators_live(millis(500));
     let me = harness.instance("me");
-    me.service.fail(Rule::on(ServiceOp::GetShardIterator).after(1), FailureKind::Rejected);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).after(1).times(2), FailureKind::InvalidPosition);
     let mut subscription = me.subscribe(horizon()).await;
     let mut records = take(&mut subscription, 4).await;
     let held = records.split_off(2);
@@ -155,7 +390,7 @@ async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint(
     let failure = error(&mut subscription).await;
     assert!(matches!(failure, KinesisError::Read { gave_up: true, .. }), "{failure}");
     assert_eq!(names(&within(&mut subscription, seconds(60)).await), ["a2", "a3"]);
-    assert_eq!(me.service.places("a")[..3], ["Horizon", "After(a3)", "After(a1)"]);
+    assert_eq!(me.service.places("a")[..4], ["Horizon", "After(a3)", "After(a3)", "After(a1)"]);
     drop(held);
 }
 
@@ -164,7 +399,7 @@ async fn a_position_refused_after_reading_starts_a_new_reader_at_the_checkpoint(
 async fn a_shard_that_refuses_every_position_is_retried_once_a_second() {
     let harness = half_read().await;
     let me = harness.instance("me");
-    me.service.fail(Rule::on(ServiceOp::GetShardIterator).always(), FailureKind::Rejected);
+    me.service.fail(Rule::on(ServiceOp::GetShardIterator).always(), FailureKind::InvalidPosition);
     let subscription = me.subscribe(latest()).await;
     sleep(seconds(100)).await;
     let calls = |op| me.service.script.calls(op).len();

@@ -12,6 +12,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
+    mem,
 };
 
 use kinesis_stream_support::Rng;
@@ -72,6 +73,8 @@ struct ShardModel {
     delivered: usize,
     /// How many records the checkpoint in the row covers, and whether it is the end.
     covered: usize,
+    /// How many records from the front are no longer kept.
+    trimmed: usize,
     ended: bool,
     swept: bool,
     owner: Option<String>,
@@ -180,9 +183,11 @@ impl Oracle {
         self.models.iter().filter(|(_, model)| model.ended).map(|(shard, _)| shard.clone()).collect()
     }
 
-    /// How many records the row of a shard covers, and so how many may be trimmed.
-    pub(crate) fn covered(&self, shard: &str) -> usize {
-        self.models[shard].covered
+    /// Ends the retention of the records that the row of a shard covers. Returns how many more these are.
+    pub(crate) fn trim(&mut self, shard: &str) -> usize {
+        let model = self.models.get_mut(shard).unwrap();
+        let before = mem::replace(&mut model.trimmed, model.covered);
+        model.covered - before
     }
 
     /// Notes the delivery of a record.

@@ -188,3 +188,17 @@ async fn two_instances_share_a_recreated_stream_and_read_it_once() {
         ("after a'2".into(), "after b'2".into())
     );
 }
+
+// H7
+#[tokio::test(start_paused = true)]
+async fn a_service_that_tells_the_creation_time_in_another_precision_has_the_same_stream() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 2);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    next(&mut subscription).await.ack();
+    subscription.close().await;
+    harness.kinesis.tell_seconds();
+    let mut subscription = me.subscribe(horizon()).await;
+    assert_eq!(name(&next(&mut subscription).await), "a1");
+}

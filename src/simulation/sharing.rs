@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 mod even_shares;
 mod hand_over;
 mod lost_owners;
+mod outages;
+mod unable;
 
 const EIGHT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 

@@ -3,7 +3,7 @@
 use tokio::time::{Duration, sleep};
 
 use super::{
-    harness::{Harness, horizon, item, name, seconds},
+    harness::{Harness, error, horizon, item, name, seconds},
     script::{Fault, Rule},
     scripted_service::ServiceOp,
     scripted_table::TableOp,
@@ -23,6 +23,7 @@ async fn records(subscription: &mut Subscription, count: usize) -> (Vec<String>,
                 record.ack();
             }
             Err(error @ KinesisError::Store { .. }) => errors.push(Chain(&error).to_string()),
+            Err(error @ KinesisError::List { .. }) => errors.push(Chain(&error).to_string()),
             Err(error) => panic!("{error}"),
         }
     }
@@ -81,6 +82,23 @@ async fn a_slow_read_of_the_table_does_not_make_live_leases_look_expired() {
     assert_eq!(harness.shares().await, [("me".to_owned(), 2), ("other".to_owned(), 1)].into());
     let taken: Vec<_> = other.table.script.calls(TableOp::Take).into_iter().filter_map(|call| call.shard).collect();
     assert_eq!(taken, ["c".into()]);
+}
+
+// L5, X1
+#[tokio::test(start_paused = true)]
+async fn a_listing_without_an_end_is_an_error_of_that_listing() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    harness.kinesis.list_endlessly(true);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
+    let error = error(&mut subscription).await;
+    assert_eq!(
+        Chain(&error).to_string(),
+        "stream s: the shards could not be listed; the library retries: kinesis:ListShards failed: the listing has no \
+         end: it returned the same token twice in a row"
+    );
+    harness.kinesis.list_endlessly(false);
+    assert_eq!(records(&mut subscription, 1).await.0, ["a0"]);
 }
 
 // H4, H6

@@ -20,6 +20,7 @@ use kinesis_stream_support::{ReplayHint, Rng, seeds};
 use super::{
     clock::Clock,
     script::{Fault, Rule},
+    spoilable_table::{SpoilableTable, SpoiltRows},
     worker::Worker,
 };
 use crate::{
@@ -51,6 +52,7 @@ struct Node {
 
 struct Storm {
     harness: Harness,
+    spoilt: SpoiltRows,
     churn: Churn,
     oracle: Arc<Mutex<Oracle>>,
     rng: Rng,
@@ -66,10 +68,12 @@ impl Storm {
     async fn begin(seed: u64) -> Self {
         let (clock, mut rng) = (Clock::of_the_runtime(), Rng(seed));
         let oracle = Arc::new(Mutex::new(Oracle::new(clock.clone(), &SHARDS, KEYS)));
-        let harness = Harness::on(&SHARDS, RecordedTable::new(&oracle));
+        let table = SpoilableTable::new(RecordedTable::new(&oracle));
+        let spoilt = table.spoilt();
+        let harness = Harness::on(&SHARDS, table);
         let churn = Churn::new(&harness.kinesis, &oracle, clock, &mut rng);
         let (nodes, start, from_the_tip) = (Vec::new(), Instant::now(), rng.one_in(3));
-        let mut storm = Self { harness, churn, oracle, rng, nodes, started: 0, start, from_the_tip };
+        let mut storm = Self { harness, spoilt, churn, oracle, rng, nodes, started: 0, start, from_the_tip };
         for _ in 0..=storm.rng.index(3) {
             storm.join().await;
         }
@@ -130,7 +134,7 @@ impl Storm {
     }
 
     async fn step(&mut self) {
-        match self.rng.below(23) {
+        match self.rng.below(24) {
             0..8 => self.churn.put(&mut self.rng),
             8..10 => self.churn.reshard(&mut self.rng),
             10..15 => {
@@ -140,6 +144,7 @@ impl Storm {
             15 => self.replace().await,
             16 => self.churn.hide_any(&mut self.rng),
             17..19 => self.churn.trim(&mut self.rng),
+            20 => self.spoil_a_row(),
             19 => {
                 let Instance { service, table, .. } = &self.nodes[self.rng.index(self.nodes.len())].instance;
                 inject_outage(&mut self.rng, &service.script, &table.script);
@@ -151,6 +156,17 @@ impl Storm {
         self.check();
     }
 
+    /// Makes a row of the lease table unreadable, or mends those that are.
+    fn spoil_a_row(&mut self) {
+        if self.rng.one_in(3) {
+            self.spoilt.mend_all();
+        } else {
+            let open = lock(&self.oracle).open_shards();
+            let shard = self.rng.pick(&open);
+            self.spoilt.spoil(shard);
+        }
+    }
+
     fn check(&self) {
         assert_eq!(lock(&self.oracle).violations(), <&[String]>::default());
         assert!(!self.nodes.iter().any(|node| node.worker.is_finished()), "a worker has ended");
@@ -160,6 +176,7 @@ impl Storm {
     async fn recover(&mut self) -> Duration {
         let begun = Instant::now();
         self.harness.kinesis.show_all();
+        self.spoilt.mend_all();
         lock(&self.oracle).faults_are_over = true;
         for node in &self.nodes {
             node.instance.service.script.heal();

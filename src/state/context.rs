@@ -19,7 +19,7 @@ use crate::{
     lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
     state::{
         dead_letter_queue::DeadLetterQueue, events::Events, failures::Failures, lease_reads::LeaseReadLimit,
-        lifecycle::Lifecycle, stats::OngoingFailure, wakeups::Wakeups,
+        lifecycle::Lifecycle, read_health::ReadHealth, retention::Retention, stats::OngoingFailure, wakeups::Wakeups,
     },
     types::id::ShardId,
     util::mutex::lock,
@@ -44,6 +44,9 @@ pub(crate) struct SubscriptionContext {
     /// Running, closing, or over: all tasks watch it.
     pub(crate) lifecycle: Lifecycle,
     pub(crate) gauges: Gauges,
+    pub(crate) retention: Retention,
+    /// Whether this instance can read.
+    pub(crate) read_health: ReadHealth,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     lease_read_limit: LeaseReadLimit,
@@ -51,11 +54,13 @@ pub(crate) struct SubscriptionContext {
     warned: Warned,
 }
 
-/// Numbers that one task sets for the statistics.
+/// What one task sets for the statistics and for other tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     /// Shards of the opening that other instances hold and that may still become free (E5).
     pub(crate) awaited: AtomicUsize,
+    /// Whether another instance holds a live lease, according to the last read of the leases.
+    pub(crate) others_in_sight: AtomicBool,
     /// Shards that are ready to be read and unowned, and for which this instance has no free lease.
     pub(crate) unowned: AtomicUsize,
 }
@@ -85,6 +90,7 @@ impl SubscriptionContext {
             stream,
             owner,
             budget: Budget::new(settings.max_buffered_bytes),
+            read_health: ReadHealth::new(2 * settings.renew_interval),
             read_limit: AtomicU32::new(settings.read_limit),
             lease_read_limit: LeaseReadLimit::new(settings.renew_interval),
             failures: Mutex::new(Failures::new(settings.patience)),
@@ -96,6 +102,7 @@ impl SubscriptionContext {
             wakeups: Wakeups::default(),
             lifecycle: Lifecycle::new(),
             gauges: Gauges::default(),
+            retention: Retention::default(),
             warned: Warned::default(),
         })
     }

@@ -92,6 +92,9 @@ pub struct ShardStats {
     pub reads: u64,
     /// Calls that the service throttled.
     pub throttles: u64,
+    /// Reads whose shard iterator had expired. A few are normal after a pause of a slow consumer. Many mean that
+    /// responses come later than an iterator lives.
+    pub expired_iterators: u64,
     /// Redeliveries.
     pub redeliveries: u64,
     /// Records that used up their attempts: see [`max_attempts`](crate::KinesisStream::max_attempts). Includes those

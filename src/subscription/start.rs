@@ -88,9 +88,9 @@ async fn usable(context: &SubscriptionContext) -> Result<Beginning, KinesisError
     let mut pauses = pauses();
     loop {
         let pause = match context.service.describe(&context.stream).await {
-            Ok(Described { status: StreamStatus::Usable, created, retention, now }) => {
+            Ok(Described { status: StreamStatus::Usable, created, now, .. }) => {
                 let local = || ServiceTime(clock::unix_millis() - LOCAL_CLOCK_SLACK_MILLIS);
-                return Ok(Beginning { moment: now.unwrap_or_else(local), created, retention });
+                return Ok(Beginning { moment: now.unwrap_or_else(local), created });
             }
             Ok(Described { status: StreamStatus::Creating, .. }) => {
                 may_appear = true;

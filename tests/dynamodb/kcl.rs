@@ -59,6 +59,7 @@ async fn reading_resumes_from_a_checkpoint_of_the_kcl_without_loss() {
         table.put(SHARD, kcl).await;
         let row = only(&store).await;
         assert_eq!((row.epoch, row.counter, row.owner.as_deref()), (0, 41, Some("worker-1")));
+        assert!(row.is_foreign);
         assert_eq!(row.checkpoint, meant, "{word}, {sub_sequence}");
         assert_eq!(row.parents, ["shardId-7".into(), "shardId-8".into()]);
         let (lease, held) = taken(&store, "one").await;
@@ -167,8 +168,10 @@ async fn an_application_can_move_from_the_kcl_and_back_on_the_same_table() {
         .expression_attribute_values(":at", s("300"));
     update.send().await.unwrap();
     assert!(matches!(store.renew(&held).await.unwrap(), Write::Refused(Some(_))), "we no longer hold it");
+    assert!(only(&store).await.is_foreign, "the KCL kept our attributes");
 
     let (lease, held) = taken(&store, "one").await;
+    assert!(!only(&store).await.is_foreign);
     assert_eq!((lease.epoch, lease.checkpoint), (2, Some(after("300"))));
     assert_eq!(store.renew(&held).await.unwrap(), Write::Applied(()));
 }
@@ -191,6 +194,26 @@ async fn a_table_of_bare_shard_ids_rejects_a_second_stream() {
     store.leases(CONSUMER, STREAM).await.unwrap();
     let error = store.clone().leases(CONSUMER, "returns").await.unwrap_err().to_string();
     assert!(error.contains("needs another table for stream \"returns\""), "{error}");
+}
+
+// E2
+#[tokio::test]
+async fn a_write_that_would_pass_the_largest_number_is_refused_and_names_the_row() {
+    let (table, store) = bare().await;
+    let most = i64::MAX - 1;
+    for (name, other) in [("epoch", "leaseCounter"), ("leaseCounter", "epoch")] {
+        table.put(SHARD, [("leaseOwner", s("one")), (name, n(most)), (other, n(1))]).await;
+        let before = only(&store).await;
+        let error = store.take(&take("two", Some(before.seen()))).await.unwrap_err().to_string();
+        let start = format!("table {:?}, row {SHARD:?}: {name} is {most}, the largest number", table.name);
+        assert!(error.starts_with(&start), "{error}");
+        assert_eq!(only(&store).await, before);
+    }
+    let most = Held::new(take("one", None).key, "one", 1);
+    let error = store.renew(&most).await.unwrap_err().to_string();
+    assert!(error.contains(": leaseCounter is 9223372036854775806, the largest number"), "{error}");
+    table.put(SHARD, [("leaseCounter", n(i64::MAX))]).await;
+    assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().unreadable.len(), 1);
 }
 
 // E6

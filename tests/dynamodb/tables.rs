@@ -5,7 +5,7 @@ use std::error::Error;
 use aws_config::{Region, SdkConfig};
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_sdk_dynamodb::types::{BillingMode, KeyType, ScalarAttributeType};
-use kinesis_stream::{DynamoDbLeaseStore, KinesisBroker, KinesisError, LeaseStore, StoreError, Write};
+use kinesis_stream::{DynamoDbLeaseStore, KinesisBroker, KinesisError, LeaseStore, StoreError, StoreErrorKind, Write};
 use kinesis_stream_support::{AwsError, Faults, Op, chain};
 use serde_json::json;
 use tokio::time::Duration;
@@ -25,6 +25,7 @@ async fn failure(store: &DynamoDbLeaseStore) -> String {
 #[tokio::test]
 async fn the_error_for_a_missing_table_names_it_and_says_what_to_do() {
     let table = LeaseTable::bare();
+    assert_eq!(failed(&table.store()).await.kind(), StoreErrorKind::Unusable);
     let error = failure(&table.store()).await;
     assert!(error.starts_with(&format!("table {:?}, Scan failed: ResourceNotFoundException", table.name)), "{error}");
     assert!(error.contains("no such table in region \"us-east-1\": look at the region, create the table"), "{error}");
@@ -48,7 +49,10 @@ async fn errors_for_denied_throttled_and_unreachable_tables_say_what_to_do() {
     for (fault, code, end) in cases {
         let faults = Faults::default();
         faults.on(Op::Scan).fail(fault);
-        let error = failure(&table.once_through(&faults)).await;
+        let error = failed(&table.once_through(&faults)).await;
+        let is_unusable = fault == AwsError::ACCESS_DENIED;
+        assert_eq!(error.kind() == StoreErrorKind::Unusable, is_unusable, "{error}");
+        let error = error.to_string();
         assert!(error.starts_with(&format!("table {:?}, Scan failed: {code}", table.name)), "{error}");
         assert!(error.ends_with(end), "{error}");
     }
@@ -56,6 +60,22 @@ async fn errors_for_denied_throttled_and_unreachable_tables_say_what_to_do() {
     let error = failed(&unreachable).await;
     assert!(error.to_string().ends_with("the endpoint and the region (us-east-1)"), "{error}");
     assert!(chain(&error).contains("Connection refused"), "{}", chain(&error));
+}
+
+// L4
+#[tokio::test]
+async fn a_table_with_another_key_is_unusable_and_the_error_names_the_key_that_is_needed() {
+    let table = LeaseTable::bare();
+    table.server.create_table(&table.name, "id").await;
+    let needed = "the table has another key: give the leases a table whose only key is \"leaseKey\", a string (HASH), \
+                  as the documentation of DynamoDbLeaseStore shows";
+    // A scan succeeds on a table with any key, so the first take tells.
+    let error = table.store().take(&taking("one", None)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unusable);
+    let start =
+        format!("table {:?}, row \"default/orders/shardId-000000000002\": UpdateItem failed: Validation", table.name);
+    assert!(error.to_string().starts_with(&start), "{error}");
+    assert!(error.to_string().ends_with(needed), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,6 +204,17 @@ async fn a_hanging_call_is_retried_after_a_second() {
     assert_eq!(store.leases(CONSUMER, STREAM).await.unwrap().rows, []);
     let calls = faults.calls(Op::Scan);
     assert!(calls[1].at() - calls[0].at() >= Duration::from_secs(1));
+}
+
+// E1
+#[tokio::test]
+async fn a_scan_that_repeats_its_place_is_an_error() {
+    let table = LeaseTable::new().await;
+    let faults = Faults::default();
+    let store = table.once_through(&faults);
+    faults.on(Op::Scan).edit(|answer| answer["LastEvaluatedKey"] = json!({ "leaseKey": { "S": "x" } }));
+    let error = store.leases(CONSUMER, STREAM).await.unwrap_err().to_string();
+    assert!(error.ends_with("Scan failed: it has no end, since page 2 ends where it began"), "{error}");
 }
 
 // E1

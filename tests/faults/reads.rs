@@ -135,11 +135,14 @@ async fn a_read_that_is_never_answered_times_out_and_is_retried_under_the_same_l
 // R10, R13
 #[tokio::test]
 async fn after_eleven_failures_the_reader_gives_up_and_the_next_reader_starts_where_it_started() {
-    let kinesis = kinesis(1).await;
+    // A reader gives up only for the sake of another instance that is in sight: here one with another shard.
+    let kinesis = kinesis(2).await;
     let store = MemoryLeaseStore::new();
-    let at_tip = quick(STREAM).initial_position(KinesisPosition::latest()).drain_timeout(Duration::ZERO);
-    let outage = kinesis.faults().on(Op::GetRecords).fail(AwsError::INTERNAL_FAILURE);
+    let one_shard = quick(STREAM).max_leases(1);
+    let at_tip = one_shard.clone().initial_position(KinesisPosition::latest()).drain_timeout(Duration::ZERO);
+    let outage = kinesis.faults().on(Op::GetRecords).shard(SHARD).fail(AwsError::INTERNAL_FAILURE);
     let mut subscription = reading(&kinesis, &store, at_tip).await;
+    let _others = reading(&kinesis, &store, one_shard).await;
     fill(&kinesis, 0..2).await;
     for n in 1..=11 {
         let error = item(&mut subscription).await.unwrap().unwrap_err();

@@ -1,6 +1,9 @@
 //! One pass: the coordinator reads the lease rows and acts on them.
 
-use std::{pin::pin, sync::Arc};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+};
 
 use futures::{StreamExt, stream};
 use tokio::{
@@ -16,7 +19,7 @@ use super::{
 };
 use crate::{
     config::position::Position,
-    coordination::lineage::InitialShards,
+    coordination::{expiry::Unobserved, lineage::InitialShards},
     error::{KinesisError, chain::Chain, service::StoreError, work::Work},
     lease::{Lease, Leases},
     util::timer::sleep_until_some,
@@ -41,7 +44,8 @@ impl Coordinator {
             Ok(leases) => {
                 context.succeeded(Work::ReadLeases);
                 let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
-                self.apply_leases(&pass, begun, is_first).await;
+                let unobserved = self.looks.look(asked_at, read_at);
+                self.apply_leases(&pass, unobserved, begun, is_first).await;
             }
             Err(error) => context.report_store("reading the leases", error),
         }
@@ -89,12 +93,12 @@ impl Coordinator {
         }
     }
 
-    async fn apply_leases(&mut self, pass: &Pass<'_>, begun: Instant, is_first: bool) {
+    async fn apply_leases(&mut self, pass: &Pass<'_>, unobserved: Unobserved, begun: Instant, is_first: bool) {
         // The rows show what became of these takes, and this pass makes those again that are still needed.
         self.unconfirmed.clear();
-        self.expiry.observe(pass.rows, pass.now);
-        self.requests.observe(pass.rows, &self.context.owner, pass.now);
-        if let Some(twins) = self.find_twin(pass) {
+        self.expiry.observe(pass.rows, unobserved, pass.now);
+        self.requests.observe(pass.rows, &self.context.owner, unobserved, pass.now);
+        if let Some(twins) = self.find_twin(pass, unobserved) {
             return self.context.fail(KinesisError::DuplicateOwner {
                 stream: Arc::clone(&self.context.stream),
                 shard: twins.key.shard.clone(),
@@ -103,6 +107,7 @@ impl Coordinator {
             });
         }
         self.report_unreadable(pass);
+        self.look_for_others(pass);
         self.open_if_listed(pass, begun);
         self.leave_removed(pass);
         self.hand_over(pass);
@@ -113,6 +118,7 @@ impl Coordinator {
         for outcome in outcomes.into_iter().flatten() {
             self.enter(outcome);
         }
+        self.trial_shard = self.trial_shard(&candidates.would_take, pass);
         let asks = self.ask(pass, &candidates.would_take).await;
         if self.context.settings.stop_at_tip {
             self.context.events.finish(!asks && self.is_all_read(pass));
@@ -123,7 +129,7 @@ impl Coordinator {
     }
 
     /// A row that shows that another process runs under this owner id and that this one must yield (E4).
-    fn find_twin<'a>(&mut self, pass: &Pass<'a>) -> Option<&'a Lease> {
+    fn find_twin<'a>(&mut self, pass: &Pass<'a>, unobserved: Unobserved) -> Option<&'a Lease> {
         let Self { context, shards, expiry, ownership, .. } = self;
         let (me, ttl) = (&context.owner, context.settings.lease_ttl);
         ownership.adopt(pass.rows, me);
@@ -133,7 +139,16 @@ impl Coordinator {
             return Some(row);
         }
         let alive = in_my_name().filter(|row| !expiry.is_unchanged_for(&row.key.shard, ttl, pass.now));
-        ownership.yields_to(alive, ttl, pass.now)
+        ownership.yields_to(alive, ttl, (unobserved, pass.now))
+    }
+
+    /// Notes whether another instance is alive. Without one, a reader has nobody to leave its shard to.
+    fn look_for_others(&self, pass: &Pass<'_>) {
+        let is_other = |row: &&Lease| row.owner.as_ref().is_some_and(|owner| *owner != self.context.owner);
+        let ttl = self.context.settings.lease_ttl;
+        let is_alive = |row: &Lease| !self.expiry.is_unchanged_for(&row.key.shard, ttl, pass.now);
+        let in_sight = pass.rows.iter().filter(is_other).any(is_alive);
+        self.context.gauges.others_in_sight.store(in_sight, Ordering::Relaxed);
     }
 
     /// Decides the opening when shards and rows are known for the first time.

@@ -83,6 +83,7 @@ impl Coordinator {
         let verdicts =
             lineage::verdicts(self.shard_list.shards(), &self.progress(pass.leases, opening), opening.initial());
         let (mut awaited, mut stale_sightings) = (0, 0);
+        let pause = self.holds_back(pass);
         let mut candidates = Candidates::default();
         for listed in self.shard_list.takeable() {
             let Some(Verdict::Ready { child }) = verdicts.get(&listed.id) else { continue };
@@ -96,6 +97,9 @@ impl Coordinator {
             if !self.is_free(row, now) {
                 candidates.would_take.insert(listed.id.clone());
                 awaited += usize::from(opens && opening.awaits(&listed.id));
+                continue;
+            }
+            if self.leaves_to_others(&listed.id, pause, pass) {
                 continue;
             }
             // An instance may have read it to its end since, and its row may have been deleted.

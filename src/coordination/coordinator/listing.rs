@@ -13,26 +13,19 @@
 //! not found and an expired iterator each request it. The next listing then calls DescribeStreamSummary as well; one
 //! such call answers any number of failures in a row.
 
-use std::{
-    collections::BTreeSet,
-    future::pending,
-    mem,
-    sync::{Arc, Mutex},
-};
+use std::{collections::BTreeSet, future::pending, mem, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::Instant;
 
-use super::{Coordinator, Phase};
+use super::{
+    Coordinator, Phase,
+    listing_pages::{ListedAt, Sightings, list_all},
+    removed::is_same_stream,
+};
 use crate::{
     coordination::shard_list::ShardList,
-    error::{
-        ErrorClass, KinesisError,
-        chain::Chain,
-        service::{FailureKind, ServiceFailure},
-        work::Work,
-    },
-    kinesis::{ListedShard, Listing},
+    error::{ErrorClass, KinesisError, chain::Chain, service::FailureKind, work::Work},
     state::context::SubscriptionContext,
     types::id::ShardId,
     util::mutex::lock,
@@ -48,12 +41,6 @@ pub(super) struct ListingOutcome {
     created: Option<i64>,
     listed: Result<Vec<ListedAt>, KinesisError>,
 }
-
-/// A shard, and when the page that shows it came.
-type ListedAt = (ListedShard, Instant);
-
-/// The shards that the pages of a listing under way have shown, each with the time when its page came.
-pub(super) type Sightings = Arc<Mutex<Vec<(ShardId, Instant)>>>;
 
 /// Waits for the listing, if one is under way.
 ///
@@ -92,9 +79,10 @@ impl Coordinator {
         ListingOutcome { begun, created, listed }: ListingOutcome,
     ) -> Option<Instant> {
         let (context, now) = (Arc::clone(&self.context), Instant::now());
-        if created.is_some() && created != self.beginning.created {
+        if !is_same_stream(created, self.beginning.created) {
             self.start_over(created);
         }
+        self.beginning.created = self.beginning.created.or(created);
         let before = self.shard_list.changes();
         match listed {
             Ok(listed) => {
@@ -130,6 +118,7 @@ impl Coordinator {
         self.plan.forced = None;
         self.shard_list = ShardList::default();
         self.removed.clear();
+        lock(&self.sightings).clear();
         self.phase = Phase::Unlisted;
         for shard in self.shards.all() {
             shard.reset();
@@ -177,20 +166,4 @@ async fn list(context: &SubscriptionContext, sightings: &Sightings) -> Result<Ve
         return Err(KinesisError::StreamGone { stream, source });
     }
     Err(KinesisError::List { stream, source: failure })
-}
-
-/// All shards of the stream, page by page.
-async fn list_all(context: &SubscriptionContext, sightings: &Sightings) -> Result<Vec<ListedAt>, ServiceFailure> {
-    let (mut listed, mut token) = (Vec::new(), None::<String>);
-    loop {
-        let page = token.as_deref().map_or(Listing::Stream(&context.stream), Listing::Token);
-        let page = context.service.list(page).await?;
-        let now = Instant::now();
-        lock(sightings).extend(page.shards.iter().map(|shard| (shard.id.clone(), now)));
-        listed.extend(page.shards.into_iter().map(|shard| (shard, now)));
-        token = page.next;
-        if token.is_none() {
-            return Ok(listed);
-        }
-    }
 }

@@ -12,13 +12,16 @@
 //! **How two twins end.** Two processes that hold nothing of each other would live on side by side. So the one that
 //! does not hold the first shard stops with `DuplicateOwner`.
 //!
-//! **The one case that an epoch does not decide** is a take whose response was lost; see `unconfirmed.rs`.
+//! **The one case that an epoch does not decide** is a take whose response was lost; see `unconfirmed.rs`. If its write
+//! arrives late, the row looks like one of a twin. Nobody renews it, so it expires after a time to live. Only a row that
+//! lives longer shows a twin. Each row counts alone: two such takes, one after the other, show none.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::time::{Duration, Instant};
 
 use crate::{
+    coordination::expiry::Unobserved,
     lease::{Lease, Take},
     types::id::ShardId,
 };
@@ -28,8 +31,8 @@ use crate::{
 pub(super) struct Ownership {
     by_shard: BTreeMap<ShardId, OwnedEpochs>,
     has_adopted: bool,
-    /// Since when every read of the table has shown rows of a twin.
-    twin_since: Option<Instant>,
+    /// The live rows of a twin with their epochs, and since when every read of the table has shown them.
+    twins: BTreeMap<ShardId, (u64, Instant)>,
 }
 
 /// The epochs of one shard's row that are this instance's own: before its last take, and after it. Until the take has a
@@ -55,7 +58,7 @@ impl Ownership {
     pub(super) fn take_sent(&mut self, take: &Take) {
         let seen = take.seen.map_or(0, |seen| seen.epoch);
         let before = self.has_epoch(&take.key.shard, seen).then_some(seen);
-        self.by_shard.insert(take.key.shard.clone(), OwnedEpochs { before, after: Some(seen + 1) });
+        self.by_shard.insert(take.key.shard.clone(), OwnedEpochs { before, after: seen.checked_add(1) });
     }
 
     /// Records that the take was refused.
@@ -89,17 +92,19 @@ impl Ownership {
         &mut self,
         alive: impl Iterator<Item = &'a Lease>,
         patience: Duration,
-        now: Instant,
+        (unobserved, now): (Unobserved, Instant),
     ) -> Option<&'a Lease> {
         let (own, twins): (Vec<_>, Vec<_>) = alive.partition(|row| self.has(row));
-        let shard = |row: &&'a Lease| &row.key.shard;
-        let Some(first) = twins.into_iter().min_by_key(shard) else {
-            self.twin_since = None;
-            return None;
+        let since = |row: &Lease| {
+            let before = self.twins.get(&row.key.shard).filter(|(epoch, _)| *epoch == row.epoch);
+            before.map_or(now, |(_, since)| unobserved.leave_out(*since, now))
         };
-        let since = *self.twin_since.get_or_insert(now);
+        self.twins = twins.iter().map(|row| (row.key.shard.clone(), (row.epoch, since(row)))).collect();
+        let shard = |row: &&'a Lease| &row.key.shard;
+        let renewed = twins.into_iter().filter(|row| now >= self.twins[&row.key.shard].1 + patience);
+        let first = renewed.min_by_key(shard)?;
         let is_first = own.into_iter().min_by_key(shard).is_none_or(|own| first.key.shard < own.key.shard);
-        (is_first && now >= since + patience).then_some(first)
+        is_first.then_some(first)
     }
 }
 
@@ -109,6 +114,8 @@ mod tests {
     use crate::lease::{LeaseKey, Seen};
 
     const TTL: Duration = Duration::from_secs(10);
+
+    const ALL: Unobserved = Unobserved::Part(Duration::ZERO);
 
     fn row(shard: &str, epoch: u64) -> Lease {
         Lease {
@@ -120,6 +127,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            is_foreign: false,
         }
     }
 
@@ -177,15 +185,44 @@ mod tests {
         let start = Instant::now();
         for (seconds, yields) in [(0, false), (9, false), (10, true)] {
             let now = start + Duration::from_secs(seconds);
-            assert_eq!(first.yields_to(rows.iter(), TTL, now), None);
-            assert_eq!(second.yields_to(rows.iter(), TTL, now).is_some(), yields, "{seconds} s");
+            assert_eq!(first.yields_to(rows.iter(), TTL, (ALL, now)), None);
+            assert_eq!(second.yields_to(rows.iter(), TTL, (ALL, now)).is_some(), yields, "{seconds} s");
         }
         // An instance without a lease yields to one with a lease.
         let mut none = Ownership::default();
-        none.yields_to(rows.iter(), TTL, start);
-        assert_eq!(none.yields_to(rows.iter(), TTL, start + TTL), Some(&rows[0]));
-        // A read of the table without rows of a twin restarts the time.
-        assert_eq!(second.yields_to(rows[1..].iter(), TTL, start + TTL), None);
-        assert_eq!(second.yields_to(rows.iter(), TTL, start + TTL), None);
+        none.yields_to(rows.iter(), TTL, (ALL, start));
+        assert_eq!(none.yields_to(rows.iter(), TTL, (ALL, start + TTL)), Some(&rows[0]));
+        // A read of the table without the row of a twin restarts the time.
+        assert_eq!(second.yields_to(rows[1..].iter(), TTL, (ALL, start + TTL)), None);
+        assert_eq!(second.yields_to(rows.iter(), TTL, (ALL, start + TTL)), None);
+    }
+
+    // E4
+    #[test]
+    fn takes_whose_writes_arrive_late_one_after_the_other_show_no_twin() {
+        let start = Instant::now();
+        let mut ownership = Ownership::default();
+        // The seconds of the reads, and the rows under this owner id that were written less than a time to live ago.
+        let table: [(u64, &[Lease]); 8] = [
+            (0, &[row("a", 4)]),
+            (3, &[row("a", 4)]),
+            (6, &[row("a", 4), row("b", 7)]),
+            (9, &[row("a", 4), row("b", 7)]),
+            (10, &[row("b", 7)]),
+            (13, &[row("a", 6), row("b", 7)]),
+            (15, &[row("a", 6), row("b", 8)]),
+            (18, &[row("a", 6), row("b", 8)]),
+        ];
+        for (seconds, alive) in table {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(ownership.yields_to(alive.iter(), TTL, (ALL, now)), None, "{seconds} s");
+        }
+        // After an outage of the store, the time begins anew. A row that lives on is renewed by a twin.
+        let twins = [row("a", 6)];
+        for (seconds, unobserved, yields) in [(30, Unobserved::Outage, false), (39, ALL, false), (40, ALL, true)] {
+            let now = start + Duration::from_secs(seconds);
+            let row = ownership.yields_to(twins.iter(), TTL, (unobserved, now));
+            assert_eq!(row.is_some(), yields, "{seconds} s");
+        }
     }
 }

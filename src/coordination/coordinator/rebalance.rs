@@ -29,6 +29,7 @@ use crate::{
     error::chain::Chain,
     lease::{Lease, Write},
     types::id::ShardId,
+    util::cut::cut,
 };
 
 impl Coordinator {
@@ -43,7 +44,7 @@ impl Coordinator {
             if shard.hand_over(row.epoch, until) {
                 let (shard_id, epoch) = (&row.key.shard, row.epoch);
                 tracing::info!(
-                    shard = %shard_id, epoch, %requester, "handing the shard over to the instance that requested it"
+                    shard = %shard_id, epoch, requester = %cut(requester), "handing the shard over to the instance that requested it"
                 );
             }
         }
@@ -52,6 +53,9 @@ impl Coordinator {
     /// Requests the leases that this instance needs for the fleet to be even. Returns whether there were any.
     pub(super) async fn ask(&self, pass: &Pass<'_>, would_take: &BTreeSet<ShardId>) -> bool {
         let context = &self.context;
+        if self.holds_back(pass).is_some() {
+            return false;
+        }
         let held: Vec<HeldShard<'_>> =
             pass.rows.iter().filter_map(|row| self.held_shard(row, would_take, pass.now)).collect();
         // Of this instance's own leases, `held` contains only those that others requested. Some may have been released
@@ -68,7 +72,7 @@ impl Coordinator {
             let shard_id = &row.key.shard;
             match context.answer(context.store.ask(&row.key, row.seen(), &context.owner)).await {
                 Ok(Write::Applied(())) => {
-                    tracing::info!(shard = %shard_id, owner = row.owner.as_deref(), "requested the shard");
+                    tracing::info!(shard = %shard_id, owner = row.owner.as_deref().map(cut).as_deref(), "requested the shard");
                 }
                 // The next pass requests it again if the fleet is still uneven.
                 Ok(Write::Refused(_)) => {
@@ -101,8 +105,9 @@ impl Coordinator {
             }
             (Some(owner), Some(requester)) => Some(HeldShard { shard, owner, request: HandOverRequest::By(requester) }),
             (Some(owner), None) => {
-                let request =
-                    if would_take.contains(shard) { HandOverRequest::None } else { HandOverRequest::Unmovable };
+                // Another program knows no requests, and may fail on a row that changed.
+                let can_move = would_take.contains(shard) && !row.is_foreign;
+                let request = if can_move { HandOverRequest::None } else { HandOverRequest::Unmovable };
                 (owner != me).then_some(HeldShard { shard, owner, request })
             }
             (None, Some(requester)) => (requester != me).then_some(HeldShard {

@@ -1,7 +1,7 @@
 //! Shards and rows that no longer belong to the stream (H6, H7).
 //!
 //! **How the library recognises another stream under the same name.** Each lease row carries the stream's creation
-//! time. If it differs, the instance takes the row and discards its checkpoint. A call that is refused in a way that a
+//! time. If it differs by more than its precision, the instance takes the row and discards its checkpoint. A call that is refused in a way that a
 //! recreated stream would explain makes the coordinator check.
 //!
 //! **When a row is deleted.** The row of an ended shard is deleted only once the shard is gone (two complete listings
@@ -19,6 +19,20 @@ use crate::{
     lease::Lease,
     types::id::ShardId,
 };
+
+/// How far apart two creation times of one stream may be if one of them is in whole seconds, cut or rounded.
+const SECONDS_WITHIN_MILLIS: u64 = 2_000;
+
+/// How far apart two creation times in milliseconds may be, which travel as floating-point numbers.
+const MILLIS_WITHIN: u64 = 1;
+
+/// Whether these are creation times of one stream: servers and their versions tell it in seconds or in milliseconds. An
+/// unknown one says nothing.
+pub(super) fn is_same_stream(one: Option<i64>, other: Option<i64>) -> bool {
+    let Some((one, other)) = one.zip(other) else { return true };
+    let in_seconds = one % 1_000 == 0 || other % 1_000 == 0;
+    one.abs_diff(other) <= if in_seconds { SECONDS_WITHIN_MILLIS } else { MILLIS_WITHIN }
+}
 
 impl Coordinator {
     /// Stops reading the shards that were removed from the stream (H6). Open deliveries may be settled for the drain
@@ -94,5 +108,36 @@ impl Coordinator {
         let listed = self.shard_list.shards().map(|shard| (&shard.id, &shard.parents));
         let known = pass.rows.iter().map(|row| (&row.key.shard, &row.parents));
         listed.chain(known).filter(|(child, _)| is_unread(child)).flat_map(|(_, parents)| parents).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // H7
+    #[test]
+    fn a_creation_time_in_another_precision_is_of_the_same_stream() {
+        let created = 1_700_000_000_123;
+        for (other, is_same) in [
+            (created, true),
+            (created + 1, true),
+            (1_700_000_000_000, true),
+            (1_700_000_001_000, true),
+            (1_700_000_002_000, true),
+            (1_699_999_999_000, true),
+            (1_700_000_003_000, false),
+            (1_699_999_998_000, false),
+            // Both are in milliseconds, so the stream was recreated quickly.
+            (created + 200, false),
+            (created - 2, false),
+            (i64::MIN, false),
+        ] {
+            assert_eq!(is_same_stream(Some(created), Some(other)), is_same, "{other}");
+            assert_eq!(is_same_stream(Some(other), Some(created)), is_same, "{other}");
+        }
+        assert!(
+            is_same_stream(None, Some(created)) && is_same_stream(Some(created), None) && is_same_stream(None, None)
+        );
     }
 }

@@ -156,7 +156,7 @@ impl Coordinator {
         // None if the shard was lost meanwhile. The instance that takes it next opens it.
         let Some(opening) = shard.seek(&origin) else { return };
         tracing::info!(shard = %shard.id, epoch = opening.epoch, ?origin, "moved the shard to another position");
-        let reader = Reader::new(shard, opening, origin, self.beginning.retention).at(placed.iterator);
+        let reader = Reader::new(shard, opening, origin).at(placed.iterator);
         // It fails only if the subscription was dropped, and then no one needs the pages.
         let _ = self.opened.send(pages(reader));
     }

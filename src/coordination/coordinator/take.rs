@@ -75,7 +75,7 @@ impl Coordinator {
         tracing::info!(
             shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
         );
-        let mut reader = Reader::new(shard, opening, origin.clone(), self.beginning.retention);
+        let mut reader = Reader::new(shard, opening, origin.clone());
         if is_first_pass {
             select! {
                 biased;

@@ -51,5 +51,5 @@ impl Coordinator {
 /// Whether the row is as this take leaves it.
 fn was_left_by(take: &Take, row: &Lease) -> bool {
     let before = take.seen.map_or(0, |seen| seen.epoch);
-    row.owner.as_ref() == Some(&take.owner) && row.epoch == before + 1
+    row.owner.as_ref() == Some(&take.owner) && before.checked_add(1) == Some(row.epoch)
 }

@@ -117,6 +117,7 @@ pub(super) fn first(key: &LeaseKey, owner: &str) -> Lease {
         parents: parents(),
         stream_created: Some(CREATED),
         wanted_by: None,
+        is_foreign: false,
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) const EPOCH: &str = "epoch";
 pub(super) const STREAM_CREATED: &str = "streamCreated";
 /// S, ours.
 pub(super) const WANTED_BY: &str = "wantedBy";
-/// S, ours: the id of the take that made the owner the owner. The holder's writes keep it.
+/// S, ours: the id of the take that made the owner the owner. The holder's writes keep it, and so does the KCL.
 pub(super) const TAKE_ID: &str = "takeId";
 /// S, ours: `Checkpoint::At`, for which the KCL has no text.
 pub(super) const OPEN_AT_SEQUENCE: &str = "openAtSequenceNumber";

@@ -19,7 +19,10 @@ use crate::{
         config::{self, Access},
         credentials::{self, BackgroundCredentials, LoadError},
     },
-    error::{KinesisError, service::StoreError},
+    error::{
+        KinesisError,
+        service::{StoreError, StoreErrorKind},
+    },
     util::mutex::lock,
 };
 
@@ -162,7 +165,8 @@ fn changed(client: &Client, access: &Access) -> Result<Client, KinesisError> {
 }
 
 fn unusable(error: KinesisError) -> StoreError {
-    StoreError::new("the configuration for DynamoDB cannot be used").caused_by(error)
+    let failed = StoreError::new("the configuration for DynamoDB cannot be used").with_kind(StoreErrorKind::Unusable);
+    failed.caused_by(error)
 }
 
 async fn load(access: Access) -> Result<Connected, StoreError> {

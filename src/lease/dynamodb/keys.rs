@@ -2,7 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::{error::service::StoreError, lease::LeaseKey, types::id::ShardId};
+use crate::{
+    error::service::{StoreError, StoreErrorKind},
+    lease::LeaseKey,
+    types::id::ShardId,
+};
 
 const SEPARATOR: char = '/';
 
@@ -65,7 +69,8 @@ impl Keys {
         Err(StoreError::new(format!(
             "a table of bare shard ids is for one consumer and one stream: this store has those of consumer \
              {own_consumer:?} and stream {own_stream:?}, so consumer {consumer:?} needs another table for stream {stream:?}"
-        )))
+        ))
+        .with_kind(StoreErrorKind::Unusable))
     }
 }
 

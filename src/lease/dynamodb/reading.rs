@@ -28,7 +28,7 @@ impl DynamoDbLeaseStore {
         let prefix = self.keys.prefix(consumer, stream)?;
         let (mut leases, mut from) = (Leases::default(), None);
         for number in 1_u64.. {
-            let (rows, next) = self.page_in_time(prefix.as_deref(), from, number).await?;
+            let (rows, next) = self.page_in_time(prefix.as_deref(), from.clone(), number).await?;
             for item in &rows {
                 let row = self.row(item);
                 if let Some(shard) = self.keys.shard(consumer, stream, row.key())
@@ -37,6 +37,12 @@ impl DynamoDbLeaseStore {
                     let key = LeaseKey { consumer: consumer.into(), stream: stream.into(), shard };
                     leases.push(key.clone(), row.lease(key));
                 }
+            }
+            if next.is_some() && next == from {
+                let table = &self.table.name;
+                return Err(StoreError::new(format!(
+                    "table {table:?}, Scan failed: it has no end, since page {number} ends where it began"
+                )));
             }
             from = next;
             if from.is_none() {

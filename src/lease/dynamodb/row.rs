@@ -10,13 +10,18 @@ use super::{
         TRIM_HORIZON, WANTED_BY,
     },
     checkpoint::is_number,
+    take_id,
 };
 use crate::{
     config::position::Checkpoint,
     error::service::{StoreError, StoreErrorKind},
     lease::{Lease, LeaseKey},
     types::id::ShardId,
+    util::cut::cut,
 };
+
+/// The largest epoch and counter. The KCL reads them as 64-bit numbers with a sign, and every write adds one.
+pub(super) const MOST: u64 = i64::MAX as u64 - 1;
 
 /// A row as DynamoDB returned it.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +49,13 @@ impl<'a> Row<'a> {
         self.item.get(TAKE_ID).is_some_and(|id| id.as_s().is_ok_and(|id| id == take_id))
     }
 
+    /// Whether this library made the current owner the owner, or there is none. The KCL takes a row and keeps the
+    /// attributes of this library, so their presence says nothing: the take id names the owner that it made.
+    fn is_free_or_ours(&self) -> bool {
+        let Some(AttributeValue::S(owner)) = self.item.get(OWNER) else { return true };
+        self.item.get(TAKE_ID).is_some_and(|id| id.as_s().is_ok_and(|id| take_id::made(id, owner)))
+    }
+
     /// The whole row as a lease.
     pub(super) fn lease(&self, key: LeaseKey) -> Result<Lease, StoreError> {
         Ok(Lease {
@@ -55,6 +67,7 @@ impl<'a> Row<'a> {
             parents: self.parents()?,
             stream_created: self.millis(STREAM_CREATED)?,
             wanted_by: self.text(WANTED_BY)?.map(Into::into),
+            is_foreign: !self.is_free_or_ours(),
         })
     }
 
@@ -94,13 +107,13 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// A count; 0 if it is absent. It is less than 2^63, because every write adds one.
+    /// A count; 0 if it is absent. It is at most [`MOST`], because every write adds one.
     pub(super) fn count(&self, attribute: &str) -> Result<u64, StoreError> {
-        let needed = "a whole number (N) from 0 to 2^63 - 1";
+        let needed = "a whole number (N) from 0 to 2^63 - 2";
         match self.item.get(attribute) {
             None => Ok(0),
             Some(AttributeValue::N(digits)) => {
-                let count = digits.parse::<i64>().ok().and_then(|count| u64::try_from(count).ok());
+                let count = digits.parse().ok().filter(|count| *count <= MOST);
                 count.ok_or_else(|| self.nonsense(attribute, needed))
             }
             Some(_) => Err(self.nonsense(attribute, needed)),
@@ -132,9 +145,10 @@ impl<'a> Row<'a> {
     }
 
     pub(super) fn nonsense(&self, attribute: &str, needed: &str) -> StoreError {
-        let given = self.item.get(attribute);
+        let given = format!("{:?}", self.item.get(attribute));
+        let given = cut(&given);
         StoreError::new(format!(
-            "table {:?}, row {:?}: {attribute} makes no sense: {needed} is needed, but it is {given:?}; correct or \
+            "table {:?}, row {:?}: {attribute} makes no sense: {needed} is needed, but it is {given}; correct or \
              delete the row",
             self.table,
             self.key()
@@ -197,7 +211,9 @@ mod tests {
             (COUNTER, text("1")),
             (COUNTER, number(-1)),
             (COUNTER, number("1.5")),
-            (COUNTER, number("9223372036854775808")),
+            (COUNTER, number("9223372036854775807")),
+            (EPOCH, number("9223372036854775807")),
+            (COUNTER, number("18446744073709551616")),
             (EPOCH, AttributeValue::Bool(true)),
             (CHECKPOINT, text("")),
             (CHECKPOINT, text("12a")),
@@ -211,6 +227,39 @@ mod tests {
             let error = read([(name, value.clone())]).unwrap_err().to_string();
             let start = format!("table \"leases\", row \"c/s/x\": {name} makes no sense: ");
             assert!(error.starts_with(&start), "{name} {value:?}: {error}");
+        }
+    }
+
+    // X3
+    #[test]
+    fn an_error_about_a_long_value_is_short_and_says_what_to_do() {
+        let error = read([(CHECKPOINT, text("x".repeat(300_000)))]).unwrap_err();
+        let said = error.to_string();
+        assert!(said.starts_with("table \"leases\", row \"c/s/x\": checkpoint makes no sense: "), "{said}");
+        assert!(said.ends_with("bytes); correct or delete the row"), "{said}");
+        assert!(said.len() < 1_000 && format!("{error:?}").len() < 1_000);
+    }
+
+    // E5
+    #[test]
+    fn a_row_is_foreign_unless_our_take_made_its_owner() {
+        let owner = |owner: &str| (OWNER, text(owner));
+        let taken = |owner: &str| (TAKE_ID, text(take_id::new(owner)));
+        let table = [
+            (read([]), false),
+            (read([taken("a")]), false),
+            (read([owner("a"), taken("a")]), false),
+            (read([owner("a b"), taken("a b")]), false),
+            (read([owner("worker"), (EPOCH, number(0))]), true),
+            // The KCL took it from us.
+            (read([owner("worker"), (EPOCH, number(7)), taken("a")]), true),
+            // A version of this library that wrote no owner.
+            (read([owner("a"), (EPOCH, number(7)), (TAKE_ID, text("11111111-2222-4333-8444-555555555555"))]), true),
+            (read([owner("a"), (TAKE_ID, number(1))]), true),
+        ];
+        for (row, is_foreign) in table {
+            let row = row.unwrap();
+            assert_eq!(row.is_foreign, is_foreign, "{row:?}");
         }
     }
 

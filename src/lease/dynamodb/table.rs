@@ -27,7 +27,7 @@ use crate::{
     aws::classify,
     error::{
         KinesisError,
-        service::{FailureKind, StoreError},
+        service::{FailureKind, StoreError, StoreErrorKind},
     },
 };
 
@@ -135,7 +135,12 @@ impl Table {
     {
         let (kind, detail) = classify::kind_and_detail(&error);
         let region = client.config().region().map_or("none", AsRef::as_ref);
+        let has_another_key = is_about_the_key(error.code(), error.message());
         let remedy = match kind {
+            _ if has_another_key => format!(
+                "; the table has another key: give the leases a table whose only key is {KEY:?}, a string (HASH), as the \
+                 documentation of DynamoDbLeaseStore shows"
+            ),
             FailureKind::NotFound => format!(
                 "; there is no such table in region {region:?}: look at the region, create the table as the \
                  documentation of DynamoDbLeaseStore shows, or call create_if_missing()"
@@ -150,9 +155,21 @@ impl Table {
             _ => String::new(),
         };
         let table = &self.name;
-        let failure = StoreError::new(format!("table {table:?}, {label} failed: {detail}{remedy}"));
+        let is_denied = matches!(error.code(), Some("AccessDeniedException" | "AccessDenied" | "NotAuthorized"));
+        let store_kind = if has_another_key || is_denied || kind == FailureKind::NotFound {
+            StoreErrorKind::Unusable
+        } else {
+            StoreErrorKind::Temporary
+        };
+        let failure =
+            StoreError::new(format!("table {table:?}, {label} failed: {detail}{remedy}")).with_kind(store_kind);
         if classify::is_answer(&error) { failure.summing_up(error) } else { failure.caused_by(error) }
     }
+}
+
+/// Whether the service rejects the key of a row: every call names it in the same form, so the table has another key.
+fn is_about_the_key(code: Option<&str>, message: Option<&str>) -> bool {
+    code == Some("ValidationException") && message.is_some_and(|message| message.to_lowercase().contains("key"))
 }
 
 /// The definition of a table as the KCL makes it: the key of the lease and nothing else.
@@ -179,6 +196,21 @@ impl fmt::Display for CallLabel<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rejected_key_is_told_from_other_rejected_requests() {
+        let table = [
+            ("ValidationException", "The provided key element does not match the schema", true),
+            ("ValidationException", "One or more parameter values were invalid: Type mismatch for key leaseKey", true),
+            ("ValidationException", "One or more parameter values were invalid: Missing the key id in the item", true),
+            ("ValidationException", "Item size to update has exceeded the maximum allowed size", false),
+            ("ResourceNotFoundException", "no key", false),
+        ];
+        for (code, message, is_about_the_key) in table {
+            assert_eq!(super::is_about_the_key(Some(code), Some(message)), is_about_the_key, "{message}");
+        }
+        assert!(!super::is_about_the_key(Some("ValidationException"), None));
+    }
 
     #[test]
     fn the_name_of_a_table_is_checked_before_any_call() {

@@ -7,7 +7,6 @@ use aws_sdk_dynamodb::{
     operation::{delete_item::DeleteItemError, update_item::UpdateItemError},
     types::{ReturnValue, ReturnValuesOnConditionCheckFailure::AllOld},
 };
-use uuid::Uuid;
 
 use super::{
     DynamoDbLeaseStore,
@@ -17,13 +16,14 @@ use super::{
     },
     checkpoint,
     expression::{Expression, set_of},
-    row::Row,
+    row::{MOST, Row},
     table::CallLabel,
+    take_id,
 };
 use crate::{
     config::position::Checkpoint,
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, Seen, Take, Write},
+    lease::{Held, Lease, LeaseKey, Seen, Take, Write, next_count::next_count},
     types::id::ShardId,
 };
 
@@ -39,7 +39,7 @@ enum WriteOutcome {
 
 impl DynamoDbLeaseStore {
     pub(super) async fn take_lease(&self, take: &Take) -> Result<Write<Lease>, StoreError> {
-        let id = Uuid::new_v4().to_string();
+        let id = take_id::new(&take.owner);
         let first = self.take_step(take, &id, false).await?;
         match &first {
             // The row is still as it was seen, so the take was refused because another owner has it: it changes hands.
@@ -61,8 +61,8 @@ impl DynamoDbLeaseStore {
         };
         let write = write
             .set(OWNER, text(&*take.owner))
-            .set(EPOCH, number(seen.epoch.saturating_add(1)))
-            .set(COUNTER, number(seen.counter.saturating_add(1)))
+            .set(EPOCH, number(self.next(&take.key, EPOCH, seen.epoch)?))
+            .set(COUNTER, number(self.next(&take.key, COUNTER, seen.counter)?))
             .set(TAKE_ID, text(id))
             .set_or_remove(PARENTS, set_of(take.parents.iter().map(ShardId::as_str)))
             .set_or_remove(STREAM_CREATED, take.stream_created.map(number))
@@ -104,7 +104,7 @@ impl DynamoDbLeaseStore {
             },
         };
         for _ in 0..TRIES {
-            let next = counter.saturating_add(1);
+            let next = self.next(&held.key, COUNTER, counter)?;
             let write = change(Expression::when_held(held, counter)).set(COUNTER, number(next));
             match self.update(&held.key, &write, ReturnValue::None).await? {
                 WriteOutcome::Applied(_) => {
@@ -132,7 +132,8 @@ impl DynamoDbLeaseStore {
         seen: Seen,
         change: impl FnOnce(Expression) -> Expression,
     ) -> Result<Write, StoreError> {
-        let write = change(Expression::when_seen(seen)).set(COUNTER, number(seen.counter.saturating_add(1)));
+        let next = self.next(key, COUNTER, seen.counter)?;
+        let write = change(Expression::when_seen(seen)).set(COUNTER, number(next));
         let outcome = self.update(key, &write, ReturnValue::None).await?;
         self.outcome(key, outcome)
     }
@@ -209,6 +210,12 @@ impl DynamoDbLeaseStore {
     /// The row of a refusal.
     fn lease(&self, key: &LeaseKey, row: Option<Item>) -> Result<Option<Lease>, StoreError> {
         row.map(|row| self.row(&row).lease(key.clone())).transpose()
+    }
+
+    /// The next epoch or counter of a row.
+    fn next(&self, key: &LeaseKey, attribute: &str, count: u64) -> Result<u64, StoreError> {
+        let (table, row) = (&self.table.name, self.keys.text(key)?);
+        next_count(format_args!("table {table:?}, row {row:?}"), attribute, count, MOST)
     }
 
     pub(super) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {

@@ -61,9 +61,14 @@ pub(super) fn foreign(path: &Path) -> StoreError {
     ))
 }
 
+/// Names a row.
+pub(super) fn row(path: &Path, key: &LeaseKey) -> String {
+    format!("the lease file {}: the row {key}", path.display())
+}
+
 /// A row makes no sense.
 pub(super) fn unreadable(path: &Path, key: &LeaseKey, reason: Unreadable) -> StoreError {
-    let what = format!("the lease file {}: the row {key} cannot be read: {reason}", path.display());
+    let what = format!("{} cannot be read: {reason}", row(path, key));
     StoreError::new(what).with_kind(StoreErrorKind::UnreadableRow)
 }
 

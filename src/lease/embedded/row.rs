@@ -98,6 +98,7 @@ pub(super) fn decode(key: &LeaseKey, mut row: &[u8]) -> Result<Lease, Unreadable
         parents: Vec::new(),
         stream_created: None,
         wanted_by: None,
+        is_foreign: false,
     };
     while !row.is_empty() {
         let (tag, bytes) = next_field(&mut row).ok_or(Unreadable::Damaged)?;
@@ -153,6 +154,7 @@ mod tests {
             parents: Vec::new(),
             stream_created: None,
             wanted_by: None,
+            is_foreign: false,
         }
     }
 
@@ -183,6 +185,7 @@ mod tests {
                 parents: parents.into_iter().map(Into::into).collect(),
                 stream_created: numbers.2,
                 wanted_by: names.1.map(Into::into),
+                is_foreign: false,
             };
             prop_assert_eq!(decode(&key(), &encode(&lease)), Ok(lease));
         }

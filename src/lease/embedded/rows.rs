@@ -7,7 +7,10 @@ use redb::{ReadableTable, StorageError, Table, TableDefinition};
 use super::{failure, row};
 use crate::{
     error::service::StoreError,
-    lease::{Held, Lease, LeaseKey, Leases, Seen, Take, Write},
+    lease::{
+        Held, Lease, LeaseKey, Leases, Seen, Take, Write,
+        next_count::{full, next_count},
+    },
 };
 
 /// Consumer, stream and shard, so the rows of one consumer and stream are adjacent.
@@ -81,15 +84,17 @@ impl<'txn> Rows<'txn> {
             return Ok(Write::Refused(row));
         }
         let (epoch, counter) = row.as_ref().map_or((0, 0), |row| (row.epoch, row.counter));
+        let (epoch, counter) = (self.next(&take.key, "epoch", epoch)?, self.next(&take.key, "counter", counter)?);
         let taken = Lease {
             key: take.key.clone(),
             owner: Some(Arc::clone(&take.owner)),
-            epoch: epoch + 1,
-            counter: counter + 1,
+            epoch,
+            counter,
             checkpoint: take.checkpoint_after(row.and_then(|row| row.checkpoint)),
             parents: take.parents.clone(),
             stream_created: take.stream_created,
             wanted_by: None,
+            is_foreign: false,
         };
         self.put(&taken, SyncNeed::Now)?;
         Ok(Write::Applied(taken))
@@ -133,7 +138,7 @@ impl<'txn> Rows<'txn> {
         match self.get(key)? {
             Some(mut row) if condition(&row) => {
                 change(&mut row);
-                row.counter += 1;
+                row.counter = self.next(key, "counter", row.counter)?;
                 self.put(&row, need)?;
                 Ok(Write::Applied(()))
             }
@@ -147,7 +152,18 @@ impl<'txn> Rows<'txn> {
     }
 
     fn read(&self, key: &LeaseKey, bytes: &[u8]) -> Result<Lease, StoreError> {
-        row::decode(key, bytes).map_err(|unreadable| failure::unreadable(self.path, key, unreadable))
+        let row = row::decode(key, bytes).map_err(|unreadable| failure::unreadable(self.path, key, unreadable))?;
+        for (column, number) in [("epoch", row.epoch), ("counter", row.counter)] {
+            if number == u64::MAX {
+                return Err(full(failure::row(self.path, key), column, number));
+            }
+        }
+        Ok(row)
+    }
+
+    /// The next epoch or counter. The largest number stays free: a row that holds it is unreadable.
+    fn next(&self, key: &LeaseKey, column: &str, number: u64) -> Result<u64, StepError> {
+        next_count(failure::row(self.path, key), column, number, u64::MAX - 1).map_err(StepError::Row)
     }
 
     fn put(&mut self, lease: &Lease, need: SyncNeed) -> Result<(), StepError> {

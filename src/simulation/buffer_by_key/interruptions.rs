@@ -11,7 +11,7 @@ use super::{
 use crate::{
     delivery::Delivery,
     error::service::FailureKind,
-    simulation::harness::{Harness, horizon, millis, name, names, seconds, take, within},
+    simulation::harness::{Harness, beside_another, horizon, millis, name, names, seconds, take, within},
     subscription::buffer_by::DeliveryStreamExt,
     types::commit::Commit,
 };
@@ -75,7 +75,7 @@ async fn a_lost_lease_unblocks_its_keys_at_once() {
 // A7, R10
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_gives_up_drops_waiting_records_and_all_are_redelivered_in_order() {
-    let (harness, history) = (Harness::new(&["a"]), History::default());
+    let (harness, history) = (Harness::new(&["a", "z"]), History::default());
     harness.kinesis.put_keys("a", "xxx");
     let me = harness.instance("me");
     me.service.fail(Rule::on(ServiceOp::GetRecords).after(1).times(11), FailureKind::Other);
@@ -88,7 +88,8 @@ async fn a_reader_that_gives_up_drops_waiting_records_and_all_are_redelivered_in
         }
         second(delivery, &harness, &history).await
     };
-    let mut work = me.subscribe(horizon()).await.tolerant().buffer_by_key(10, work);
+    let (subscription, _others) = beside_another(&harness, &me, horizon()).await;
+    let mut work = subscription.tolerant().buffer_by_key(10, work);
     let done = results(&mut work, seconds(40)).await;
     assert_eq!(done, ["failed", "failed", "failed", "a0#1", "a1#1", "a2#1"]);
     let expected = ["a0 fails at 1000", "a0 fails at 3000", "a0 fails at 7000"];

@@ -80,7 +80,8 @@ impl Oracle {
         let mut wrong = Vec::new();
         let place = |number: &str| number[shard.len()..].parse::<usize>().unwrap();
         let upto = match checkpoint {
-            Checkpoint::Since(_) => 0,
+            // After a lost position, reading goes on at the oldest record that is kept.
+            Checkpoint::Since(_) => model.trimmed,
             Checkpoint::At(number) => place(number.as_str()),
             Checkpoint::After(number) => place(number.as_str()) + 1,
             Checkpoint::ShardEnd => model.records.len(),

@@ -18,7 +18,7 @@ use crate::{
         ErrorClass, KinesisError,
         service::{FailureKind, StoreError},
     },
-    simulation::harness::{Harness, error, horizon, item, name, names, next, range, seconds, take},
+    simulation::harness::{Harness, beside_another, error, horizon, item, name, names, next, range, seconds, take},
     types::{
         commit::Commit::{Stored, Superseded},
         id::ShardId,
@@ -56,10 +56,10 @@ async fn a_failed_seek_names_the_shard_and_leaves_it_where_it_was() {
 // A6, R10
 #[tokio::test(start_paused = true)]
 async fn after_a_seek_the_replacement_of_a_failed_reader_starts_where_the_seek_led() {
-    let harness = Harness::new(&["a"]);
+    let harness = Harness::new(&["a", "z"]);
     harness.kinesis.put("a", 3);
     let me = harness.instance("me");
-    let mut subscription = me.subscribe(horizon()).await;
+    let (mut subscription, _others) = beside_another(&harness, &me, horizon()).await;
     assert_eq!(drain(&mut subscription, 3).await, range("a", 0..3));
     me.service.script.plan(Rule::on(ServiceOp::GetRecords).times(11), Fault::Fail(FailureKind::Other));
     subscription.seeker().seek(at("a", 1)).await.unwrap();

@@ -35,6 +35,39 @@ async fn a_second_instance_gets_half_of_eight_shards_in_four_moves_and_then_noth
 
 // E5
 #[tokio::test(start_paused = true)]
+async fn shares_of_four_and_three_need_three_requests_and_no_more() {
+    let harness = Harness::new(&EIGHT[..7]);
+    let (one, two) = (harness.instance("A"), harness.instance("B"));
+    let a = one.subscribe(latest()).await;
+    let b = two.subscribe(latest()).await;
+    sleep(seconds(600)).await;
+    assert_eq!(harness.shares().await, shares([("A", 4), ("B", 3)]));
+    let requests = [&one, &two].map(|instance| instance.table.script.calls(TableOp::Want).len());
+    assert_eq!(requests, [0, 3]);
+    drop((a, b));
+}
+
+// E5
+#[tokio::test(start_paused = true)]
+async fn the_leases_of_a_dead_instance_make_nobody_request_a_shard() {
+    let harness = Harness::new(&EIGHT);
+    let instances = ["A", "B", "C"].map(|owner| harness.instance(owner));
+    let mut fleet = Vec::new();
+    for (instance, most) in instances.iter().zip([4, 2, 2]) {
+        fleet.push(instance.subscribe(latest().max_leases(most)).await);
+        sleep(seconds(60)).await;
+    }
+    assert_eq!(harness.shares().await, shares([("A", 4), ("B", 2), ("C", 2)]));
+    let before = instances.each_ref().map(|instance| instance.table.script.calls(TableOp::Want).len());
+    instances[0].die(fleet.remove(0));
+    sleep(seconds(600)).await;
+    let after = instances.each_ref().map(|instance| instance.table.script.calls(TableOp::Want).len());
+    assert_eq!(after, before);
+    drop(fleet);
+}
+
+// E5
+#[tokio::test(start_paused = true)]
 async fn a_sixth_instance_gets_its_share_of_forty_shards_within_a_few_passes() {
     let shards: Vec<String> = (0..40).map(|n| format!("s{n:02}.")).collect();
     let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
@@ -146,20 +179,22 @@ async fn an_instance_that_cannot_list_the_shards_requests_none() {
 // E5, R10
 #[tokio::test(start_paused = true)]
 async fn a_shard_given_up_before_the_last_listing_is_taken_at_the_hand_over() {
-    let harness = Harness::new(&["a", "b", "c"]);
+    let harness = Harness::new(&["a", "b", "c", "z"]);
     harness.kinesis.put("a", 1);
     let instance = harness.instance("A");
     instance.service.script.plan(Rule::on(ServiceOp::GetRecords).times(3 * 11), Fault::Fail(FailureKind::Other));
-    let a = instance.subscribe(horizon()).await;
+    let a = instance.subscribe(horizon().max_leases(3)).await;
+    // A reader gives up only for the sake of another instance that is in sight.
+    let c = harness.instance("C").subscribe(latest().max_leases(1)).await;
     harness.until(10_500).await;
     let mut b = harness.instance("B").subscribe(horizon()).await;
-    assert_eq!(harness.shares().await, shares([("B", 3)]));
+    assert_eq!(harness.shares().await, shares([("B", 3), ("C", 1)]));
     let record = next(&mut b).await;
     harness.until(21_000).await;
     record.ack();
     harness.until(24_000).await;
-    assert_eq!(harness.shares().await, shares([("A", 1), ("B", 2)]));
-    drop((a, b));
+    assert_eq!(harness.shares().await, shares([("A", 1), ("B", 2), ("C", 1)]));
+    drop((a, b, c));
 }
 
 // E5

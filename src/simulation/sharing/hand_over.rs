@@ -51,6 +51,21 @@ async fn a_requested_shard_is_released_after_the_drain_timeout_and_open_records_
     assert_eq!((name(&again), again.epoch(), again.attempt()), ("a1", 2, 1));
 }
 
+// A5, E5
+#[tokio::test(start_paused = true)]
+async fn a_page_that_was_set_aside_is_dropped_as_soon_as_its_shard_is_handed_over() {
+    let harness = Harness::new(&["a", "b"]);
+    (0..5).for_each(|_| harness.kinesis.put_bytes("a", 1_000));
+    let mut a = harness.instance("A").subscribe(horizon().max_in_flight(2)).await;
+    let held = within(&mut a, seconds(1)).await;
+    assert_eq!((held.len(), a.stats().shards[0].bytes_held > 3_000), (2, true));
+    let b = harness.instance("B").subscribe(horizon()).await;
+    sleep(seconds(4)).await;
+    let shard = &a.stats().shards[0];
+    assert_eq!((shard.state, shard.in_flight, shard.bytes_held), (ShardState::Draining, 2, 0));
+    drop((held, b));
+}
+
 // A7
 #[tokio::test(start_paused = true)]
 async fn returned_records_do_not_delay_a_hand_over() {

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     config::position::KinesisPosition,
     delivery::Delivery,
+    lease::Held,
     simulation::harness::{Harness, horizon, latest, millis, name, names, next, seconds, take, within},
     subscription::descriptor::KinesisStream,
     types::commit::Commit,
@@ -57,6 +58,22 @@ async fn a_shard_released_for_a_dead_instance_is_soon_taken_by_another() {
 }
 
 // E5, L9
+#[tokio::test(start_paused = true)]
+async fn a_shard_released_for_another_instance_is_left_to_it_for_two_renewal_intervals() {
+    let harness = Harness::new(&["a"]);
+    harness.steal("a", "gone").await;
+    let row = harness.row("a").await.unwrap();
+    let _subscription = harness.instance("me").subscribe(latest()).await;
+    harness.table().ask(&row.key, row.seen(), "heir").await.unwrap();
+    harness.table().release(&Held::new(row.key, "gone", row.epoch)).await.unwrap();
+    // The read at 3 s sees the release first.
+    harness.until(8_999).await;
+    assert_eq!(harness.owner("a").await, "");
+    harness.until(9_500).await;
+    assert_eq!(harness.owner("a").await, "me");
+}
+
+// E5
 #[tokio::test(start_paused = true)]
 async fn the_shards_of_a_closing_instance_are_taken_in_one_pass() {
     let harness = Harness::new(&EIGHT);

@@ -75,6 +75,7 @@ pub(super) struct FirstOpening {
 pub(crate) struct ShardCounts {
     pub(crate) reads: u64,
     pub(crate) throttles: u64,
+    pub(crate) expired_iterators: u64,
     pub(crate) redeliveries: u64,
     pub(crate) spent: u64,
     pub(crate) dead_letters: u64,

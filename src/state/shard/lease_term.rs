@@ -98,6 +98,15 @@ enum OpeningCheckpoint {
     Stored,
 }
 
+/// The place where reading went on after its position was lost.
+#[derive(Clone, Debug)]
+struct Restart {
+    place: Checkpoint,
+    /// Records below this offset were read before. A checkpoint at one of them would bring the lost position back.
+    upto: u64,
+    is_stored: bool,
+}
+
 /// When to retry after failed calls.
 #[derive(Clone, Copy, Debug)]
 struct Retry {
@@ -148,6 +157,7 @@ pub(crate) struct LeaseTerm {
     /// Records that are read and not delivered.
     unread: usize,
     opening: OpeningCheckpoint,
+    restart: Option<Restart>,
     /// The stored checkpoint covers every record below this offset.
     stored: u64,
     /// A commit waits until every record below this offset is covered.
@@ -174,6 +184,7 @@ impl LeaseTerm {
             is_handed_over: false,
             unread: 0,
             opening: if has_checkpoint { OpeningCheckpoint::Stored } else { OpeningCheckpoint::Missing },
+            restart: None,
             stored: 0,
             wanted: 0,
             saved_at: sent_at,
@@ -222,6 +233,13 @@ impl LeaseTerm {
         }
     }
 
+    /// Asks for this place to be stored instead of a position that is lost, and of each record read before. `handed_out`
+    /// records were delivered.
+    pub(crate) fn restart_at(&mut self, place: Checkpoint, handed_out: u64) {
+        let upto = handed_out + u64::try_from(self.unread).unwrap_or(u64::MAX);
+        self.restart = Some(Restart { place, upto, is_stored: false });
+    }
+
     /// Asks for a checkpoint at once that covers every record below this offset.
     pub(crate) fn want(&mut self, upto: u64) {
         self.wanted = self.wanted.max(upto);
@@ -268,6 +286,7 @@ impl LeaseTerm {
             ..StoredProgress::default()
         });
         self.reading = Reading::Running;
+        self.restart = None;
         (self.unread, self.stored, self.wanted) = (0, 0, 0);
     }
 
@@ -292,12 +311,17 @@ impl LeaseTerm {
         if let OpeningCheckpoint::Wanted(place) = &self.opening {
             return Some(StoreOp::Save(place.clone(), 0));
         }
+        if let Some(restart) = self.unsaved_restart(tracker) {
+            return Some(StoreOp::Save(restart.place.clone(), 0));
+        }
         let soon = now + GRAIN;
         let unsaved = tracker.watermark().filter(|mark| mark.upto > self.stored);
         if let Some(mark) = unsaved
             && (leaves || self.wanted > self.stored || soon >= self.saved_at + settings.checkpoint_interval)
         {
-            return Some(StoreOp::Save(Checkpoint::After(mark.number.clone()), mark.upto));
+            let restart = self.restart.as_ref().filter(|restart| mark.upto <= restart.upto);
+            let place = restart.map_or_else(|| Checkpoint::After(mark.number.clone()), |restart| restart.place.clone());
+            return Some(StoreOp::Save(place, mark.upto));
         }
         if leaves {
             return Some(StoreOp::Release);
@@ -311,6 +335,7 @@ impl LeaseTerm {
             || self.leave_at.is_some() && tracker.held() == 0
             || self.wanted > self.stored && tracker.watermark().is_some_and(|mark| mark.upto > self.stored)
             || matches!(self.opening, OpeningCheckpoint::Wanted(_))
+            || self.unsaved_restart(tracker).is_some()
     }
 
     /// When a store call is due next, more precisely than the renewer's rounds: when a failed call may be retried, or
@@ -338,6 +363,9 @@ impl LeaseTerm {
         let StoreOp::Save(checkpoint, upto) = store_op else { return };
         self.saved_at = sent_at;
         self.opening = OpeningCheckpoint::Stored;
+        if let Some(restart) = &mut self.restart {
+            restart.is_stored |= is_current && *checkpoint == restart.place;
+        }
         if is_current {
             self.stored = self.stored.max(*upto);
             if *checkpoint == Checkpoint::ShardEnd {
@@ -383,6 +411,12 @@ impl LeaseTerm {
             is_leaving: self.is_leaving(),
             is_handed_over: self.is_handed_over,
         }
+    }
+
+    /// The place to store at once because the position before it is lost.
+    fn unsaved_restart(&self, tracker: &Tracker) -> Option<&Restart> {
+        let is_past = |upto| tracker.watermark().is_some_and(|mark| mark.upto > upto);
+        self.restart.as_ref().filter(|restart| !restart.is_stored && !is_past(restart.upto))
     }
 
     fn is_drained(&self, tracker: &Tracker) -> bool {

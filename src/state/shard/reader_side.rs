@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::{
-    config::position::Checkpoint,
+    config::position::{Checkpoint, Origin},
     error::{KinesisError, service::StoreError},
     kinesis::ListedShard,
     state::{
@@ -88,7 +88,19 @@ impl Shard {
                 inner.aside = None;
             }
         });
+        self.context.read_health.gave_up(Instant::now());
         self.room.notify_waiters();
+    }
+
+    /// Notes that the position of the reader is lost, and that it goes on at this one. The row is to hold that, so that
+    /// the next reader does not lose the old position once more (H7).
+    pub(crate) fn restarts_at(&self, generation: u64, origin: &Origin) {
+        self.write_and_wake(|inner| {
+            let handed_out = inner.tracker.handed_out();
+            let Some((term, place)) = inner.current(generation).zip(origin.as_checkpoint()) else { return };
+            term.restart_at(place, handed_out);
+            inner.first_opening = Some(inner.opened_at(origin.clone()));
+        });
     }
 
     /// Waits until the lease row holds a checkpoint: the existing one, or the first record as the place of opening

@@ -282,6 +282,7 @@ impl Shard {
             checkpoint: inner.counts.checkpoint.as_ref().map(|(at, since)| (at.clone(), now - *since)),
             reads: inner.counts.reads,
             throttles: inner.counts.throttles,
+            expired_iterators: inner.counts.expired_iterators,
             redeliveries: inner.counts.redeliveries,
             spent: inner.counts.spent,
             dead_letters: inner.counts.dead_letters,
@@ -302,7 +303,7 @@ impl ShardInner {
     }
 
     /// A first opening at this place.
-    fn opened_at(&self, origin: Origin) -> FirstOpening {
+    pub(super) fn opened_at(&self, origin: Origin) -> FirstOpening {
         let checkpoint_before = self.counts.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.clone());
         FirstOpening { origin, checkpoint_before, has_progress: false }
     }

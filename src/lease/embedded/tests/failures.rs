@@ -5,14 +5,14 @@ use std::{fs, sync::Arc};
 use redb::{Database, TableDefinition};
 
 use super::{
-    super::{EmbeddedLeaseStore, failure, file::LeaseFile, rows},
+    super::{EmbeddedLeaseStore, failure, file::LeaseFile, row::encode, rows},
     after,
     disk::{Disk, Folder, SyncBehavior, on},
     held, leases, take_of, taken,
 };
 use crate::{
     error::service::StoreErrorKind,
-    lease::{LeaseStore, Write},
+    lease::{Lease, LeaseStore, Seen, Take, Write},
     types::id::ShardId,
 };
 
@@ -111,6 +111,46 @@ async fn an_unreadable_row_fails_only_its_own_calls() {
     let [spoilt] = &leases.unreadable[..] else { panic!("{leases:?}") };
     assert_eq!((spoilt.key.clone(), spoilt.error.to_string()), (held(0).key, error.to_string()));
     assert!(store.leases("c", "t").await.unwrap().rows.is_empty());
+}
+
+// E2, E6
+#[tokio::test]
+async fn a_row_at_the_largest_number_is_unreadable_and_no_write_makes_one() {
+    let folder = Folder::new();
+    drop(EmbeddedLeaseStore::open(folder.file()).unwrap());
+    let row = |shard: usize, epoch, counter| Lease {
+        owner: Some("a".into()),
+        ..Lease::new(take_of(shard).key, Seen::new(epoch, counter))
+    };
+    let rows =
+        [row(0, u64::MAX, 1), row(1, 1, u64::MAX), row(2, u64::MAX - 1, 1), row(3, 1, u64::MAX - 1), row(4, 1, 1)];
+    let database = Database::open(folder.file()).unwrap();
+    let transaction = database.begin_write().unwrap();
+    for row in &rows {
+        let bytes = encode(row);
+        let columns = ("c", "s", row.key.shard.as_str());
+        transaction.open_table(rows::LEASES).unwrap().insert(columns, bytes.as_slice()).unwrap();
+    }
+    transaction.commit().unwrap();
+    drop(database);
+
+    let store = EmbeddedLeaseStore::open(folder.file()).unwrap();
+    let full = |shard: usize, column: &str, number: u64| {
+        format!(
+            "the lease file {}: the row c/s/shard-{shard}: {column} is {number}, the largest number, so the row cannot be \
+             written; correct or delete the row",
+            folder.file().display()
+        )
+    };
+    let found = store.leases("c", "s").await.unwrap();
+    assert_eq!(found.rows, rows[2..]);
+    let unreadable: Vec<_> = found.unreadable.iter().map(|row| row.error.to_string()).collect();
+    assert_eq!(unreadable, [full(0, "epoch", u64::MAX), full(1, "counter", u64::MAX)]);
+    let take = Take { seen: Some(rows[2].seen()), ..take_of(2) };
+    assert_eq!(store.take(&take).await.unwrap_err().to_string(), full(2, "epoch", u64::MAX - 1));
+    assert_eq!(store.renew(&held(3)).await.unwrap_err().to_string(), full(3, "counter", u64::MAX - 1));
+    assert_eq!(store.renew(&held(4)).await.unwrap(), Write::Applied(()));
+    assert_eq!(store.leases("c", "s").await.unwrap().rows[..2], rows[2..4]);
 }
 
 #[test]
