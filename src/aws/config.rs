@@ -46,7 +46,7 @@ impl fmt::Debug for Access {
 }
 
 /// A URL without the user and password that it may hold, for texts that people read.
-fn without_user(url: &str) -> String {
+pub(crate) fn without_user(url: &str) -> String {
     let start = url.find("//").map_or(0, |at| at + 2);
     let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
     let host = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
@@ -173,7 +173,7 @@ pub(crate) fn timeouts(config: &SdkConfig, limit: Duration) -> TimeoutConfig {
 
 /// The endpoint that a client would use, if it is not the region's default. It can come from the environment or a
 /// profile, for this service or for all services; the [`SdkConfig`] itself does not hold it then.
-fn endpoint(config: &SdkConfig, service: &str) -> Option<String> {
+pub(crate) fn endpoint(config: &SdkConfig, service: &str) -> Option<String> {
     let configured = || config.endpoint_url().map(str::to_owned);
     if config.get_origin("endpoint_url").is_client_config() {
         return configured();

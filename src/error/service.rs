@@ -86,6 +86,11 @@ impl ServiceFailure {
         self
     }
 
+    /// Names the proxy on the way.
+    pub(crate) fn through(self, proxy: &str) -> Self {
+        Self { detail: format!("{} through the proxy {proxy}", self.detail).into(), ..self }
+    }
+
     /// Keeps a source whose text is already part of the detail.
     pub(crate) fn summing_up(self, source: impl Error + Send + Sync + 'static) -> Self {
         Self { says_all: true, ..self.caused_by(source) }

@@ -6,13 +6,13 @@
 //! **Timeouts.** Each attempt of a call has a timeout (`call_timeout`, 30 s by default) unless the user's configuration
 //! sets another one. A call waits for credentials before its first attempt begins.
 
-use std::time::Duration;
+use std::{env, error::Error, time::Duration};
 
 use aws_config::SdkConfig;
 use aws_sdk_kinesis::{
     Client,
     config::{Builder, Config, http::HttpResponse, retry::RetryConfig},
-    error::{BuildError, SdkError},
+    error::{BuildError, ProvideErrorMetadata, SdkError},
     operation::{get_shard_iterator::builders::GetShardIteratorFluentBuilder, put_records::PutRecordsError},
     primitives::{Blob, DateTime},
     types::{self, ShardIteratorType},
@@ -21,8 +21,9 @@ use aws_sdk_kinesis::{
 use crate::{
     aws::{
         classify::{failure, of_answer},
-        config::timeouts,
+        config::{self, timeouts},
         credentials::{self, BackgroundCredentials, LoadError},
+        proxy,
     },
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
@@ -52,16 +53,34 @@ pub(crate) struct SdkService {
     once: Builder,
     /// Loaded in a task of their own; none if the configuration has no provider.
     credentials: Option<BackgroundCredentials>,
+    /// The proxy on the way to the service.
+    proxy: Option<String>,
 }
 
 impl SdkService {
     /// Creates the client; does no I/O. The configuration must have passed [`check`](crate::aws::config::check), so
     /// that this does not panic.
     pub(crate) fn new(config: &SdkConfig) -> Self {
-        let (config, credentials) = credentials::in_background(config);
+        let endpoint = config::endpoint(config, config::KINESIS);
+        let is_ours = config.http_client().is_none();
+        let proxy = proxy::on_the_way(endpoint.as_deref(), |name| env::var(name).ok()).filter(|_| is_ours);
+        let config = proxy::past_for_this_host(config.clone(), endpoint.as_deref());
+        let (config, credentials) = credentials::in_background(&config);
         let timeouts = timeouts(&config, ATTEMPT_TIMEOUT);
         let client = Client::from_conf(Builder::from(&config).timeout_config(timeouts).build());
-        Self { client, once: Config::builder().retry_config(RetryConfig::disabled()), credentials }
+        Self { client, once: Config::builder().retry_config(RetryConfig::disabled()), credentials, proxy }
+    }
+
+    /// A failed call. If no response came, it names the proxy.
+    fn failed<E>(&self, action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        let failure = failure(action, error);
+        match &self.proxy {
+            Some(proxy) if failure.kind() == FailureKind::Unreachable => failure.through(proxy),
+            _ => failure,
+        }
     }
 
     /// Waits for credentials, outside of the timeouts of the call.
@@ -80,7 +99,7 @@ impl Service for SdkService {
             self.ready(Action::DescribeStreamSummary).await?;
             let time = ResponseTime::default();
             let call = self.client.describe_stream_summary().stream_name(stream).customize().interceptor(time.clone());
-            let output = call.send().await.map_err(|error| failure(Action::DescribeStreamSummary, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::DescribeStreamSummary, error))?;
             let Some(summary) = output.stream_description_summary else {
                 return Err(incomplete(Action::DescribeStreamSummary, "stream description"));
             };
@@ -96,7 +115,7 @@ impl Service for SdkService {
         Box::pin(async move {
             self.ready(Action::CreateStream).await?;
             let call = self.client.create_stream().stream_name(stream).shard_count(saturated(shards));
-            call.send().await.map_err(|error| failure(Action::CreateStream, error))?;
+            call.send().await.map_err(|error| self.failed(Action::CreateStream, error))?;
             Ok(())
         })
     }
@@ -109,7 +128,7 @@ impl Service for SdkService {
                 Listing::Stream(stream) => call.stream_name(stream),
                 Listing::Token(token) => call.next_token(token),
             };
-            let output = call.send().await.map_err(|error| failure(Action::ListShards, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::ListShards, error))?;
             let shards = output.shards.unwrap_or_default().into_iter().map(listed).collect();
             Ok(ListedPage { shards, next: output.next_token })
         })
@@ -121,7 +140,7 @@ impl Service for SdkService {
             let time = ResponseTime::default();
             let call = self.client.get_shard_iterator().stream_name(stream).shard_id(shard.as_str());
             let call = at(call, origin).customize().interceptor(time.clone());
-            let output = call.send().await.map_err(|error| failure(Action::GetShardIterator, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::GetShardIterator, error))?;
             let Some(iterator) = output.shard_iterator else {
                 return Err(incomplete(Action::GetShardIterator, "shard iterator"));
             };
@@ -134,7 +153,7 @@ impl Service for SdkService {
             self.ready(Action::GetRecords).await?;
             let call = self.client.get_records().shard_iterator(iterator).limit(saturated(limit));
             let call = call.customize().config_override(self.once.clone());
-            let output = call.send().await.map_err(|error| failure(Action::GetRecords, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::GetRecords, error))?;
             Ok(Fetched {
                 records: output.records.into_iter().map(raw).collect(),
                 next: output.next_shard_iterator,
@@ -151,7 +170,7 @@ impl Service for SdkService {
             let call = self.client.put_record().stream_name(stream).partition_key(partition_key);
             let call = call.data(Blob::from_maybe_shared(data));
             let call = call.set_explicit_hash_key(explicit_hash_key.map(|hash| hash.to_string()));
-            let output = call.send().await.map_err(|error| failure(Action::PutRecord, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::PutRecord, error))?;
             Ok(Put { shard: output.shard_id.into(), sequence_number: output.sequence_number.into() })
         })
     }
@@ -164,7 +183,7 @@ impl Service for SdkService {
             let entries = entries.map_err(|error| failure(Action::PutRecords, invalid_request(error)))?;
             let call = self.client.put_records().stream_name(stream).set_records(Some(entries));
             let call = call.customize().config_override(self.once.clone());
-            let output = call.send().await.map_err(|error| failure(Action::PutRecords, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::PutRecords, error))?;
             if output.records.len() != count {
                 return Err(incomplete(Action::PutRecords, "result for each record"));
             }

@@ -18,6 +18,7 @@ use crate::{
     aws::{
         config::{self, Access},
         credentials::{self, BackgroundCredentials, LoadError},
+        proxy,
     },
     error::{
         KinesisError,
@@ -122,6 +123,8 @@ impl ClientSource {
 impl Connected {
     /// A client of this configuration, which loads its credentials in a task of their own.
     fn new(config: SdkConfig) -> Self {
+        let endpoint = config::endpoint(&config, config::DYNAMODB);
+        let config = proxy::past_for_this_host(config, endpoint.as_deref());
         let (config, credentials) = credentials::in_background(&config);
         Self { client: Client::new(&config::with_call_timeout(config, ATTEMPT_TIMEOUT)), credentials }
     }
@@ -184,5 +187,60 @@ impl fmt::Debug for ClientSource {
             Self::Configured { access, .. } => f.debug_tuple("Config").field(access).finish(),
             Self::StandardChain(chain) => f.debug_tuple("StandardChain").field(&chain.access).finish(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_credential_types::{
+        Credentials,
+        provider::{ProvideCredentials, future},
+    };
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::{
+        aws::canned::Canned,
+        error::chain::Chain,
+        lease::{DynamoDbLeaseStore, LeaseStore},
+    };
+
+    /// Credentials that take this long to load.
+    #[derive(Debug)]
+    struct Slow(Duration);
+
+    impl ProvideCredentials for Slow {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            future::ProvideCredentials::new(async {
+                sleep(self.0).await;
+                Ok(Credentials::new("key", "secret", None, None, "slow"))
+            })
+        }
+    }
+
+    fn store(takes: Duration) -> DynamoDbLeaseStore {
+        let canned = Canned::new([(200, r#"{"Items":[],"Count":0,"ScannedCount":0}"#)]);
+        let config = canned.config().credentials_provider(SharedCredentialsProvider::new(Slow(takes))).build();
+        DynamoDbLeaseStore::from_config("leases", config).unwrap()
+    }
+
+    // L3
+    #[tokio::test(start_paused = true)]
+    async fn credentials_that_load_slowly_delay_a_call_and_a_failure_names_them() {
+        let (quick, start) = (store(Duration::from_millis(1_100)), Instant::now());
+        assert!(quick.leases("default", "orders").await.unwrap().rows.is_empty());
+        assert_eq!(start.elapsed().as_millis(), 1_100);
+
+        let (slow, start) = (store(Duration::from_millis(3_500)), Instant::now());
+        let late = slow.leases("default", "orders").await.unwrap_err();
+        assert_eq!(
+            Chain(&late).to_string(),
+            "no credentials for DynamoDB: the credentials are still being loaded after 2s"
+        );
+        assert!(slow.leases("default", "orders").await.unwrap().rows.is_empty());
+        assert_eq!(start.elapsed().as_millis(), 3_500);
     }
 }
