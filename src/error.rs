@@ -311,7 +311,7 @@ pub enum KinesisError {
         lasted: Duration,
         /// The last failure: [`Read`](Self::Read), [`List`](Self::List), [`Store`](Self::Store) or
         /// [`DeadLetter`](Self::DeadLetter).
-        source: Arc<KinesisError>,
+        source: Arc<Self>,
     },
 
     /// The service refuses this record permanently, for example because it is too large for the stream. It was sent

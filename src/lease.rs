@@ -411,6 +411,16 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// seen.
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write>;
 
+    /// Takes an ask back: clears [`Lease::wanted_by`] and increases the counter. The instance that asked closes and no
+    /// longer needs the shard. Conditional on the row being as seen.
+    ///
+    /// A store may leave this out. By default it changes nothing and is refused without a row. The shard then stays
+    /// without an owner for two renewal intervals after it is released.
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        let _ = (key, seen);
+        Box::pin(async { Ok(Write::Refused(None)) })
+    }
+
     /// Removes the row, because its shard no longer exists and no other row depends on it. Conditional on the row being
     /// as seen.
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write>;
@@ -439,6 +449,10 @@ impl<S: LeaseStore + ?Sized> LeaseStore for Arc<S> {
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         (**self).ask(key, seen, by)
+    }
+
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        (**self).withdraw_ask(key, seen)
     }
 
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {

@@ -66,3 +66,4 @@ mod stats;
 mod stop_at_tip;
 mod store_failures;
 mod storm;
+mod suspended_host;

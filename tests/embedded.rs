@@ -161,6 +161,39 @@ fn an_open_error_names_the_file_and_says_what_to_do() {
     assert!(fs::read_to_string(&text).unwrap().starts_with("These are no leases."), "the file is unchanged");
 }
 
+#[test]
+fn an_empty_file_is_refused_and_stays_empty() {
+    let folder = Folder::new();
+    fs::write(folder.file(), "").unwrap();
+    assert!(refusal(folder.file()).contains("that is not a file of leases, or it is damaged"));
+    assert_eq!(fs::read(folder.file()).unwrap(), b"");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_belongs_to_its_user_alone_and_links_are_not_followed() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    let folder = Folder::new();
+    drop(EmbeddedLeaseStore::open(folder.file()).unwrap());
+    assert_eq!(fs::metadata(folder.file()).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let other = folder.0.join("other");
+    let empty = folder.0.join("empty");
+    fs::write(&empty, "").unwrap();
+    let before = fs::read(folder.file()).unwrap();
+    for target in [&other, &empty, &folder.file(), &folder.0] {
+        let link = folder.0.join("link");
+        symlink(target, &link).unwrap();
+        assert!(refusal(&link).contains("that is a symbolic link, or no file: name the file itself"), "{target:?}");
+        fs::remove_file(&link).unwrap();
+    }
+    assert!(!other.exists());
+    assert_eq!(fs::read(&empty).unwrap(), b"");
+    assert_eq!(fs::read(folder.file()).unwrap(), before);
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2);
+}
+
 /// A file with rows in it, as bytes.
 async fn full_file(folder: &Folder) -> Vec<u8> {
     let store = EmbeddedLeaseStore::open(folder.file()).unwrap();

@@ -5,10 +5,7 @@
 use std::{error::Error, net::TcpListener};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_credential_types::{
-    Credentials,
-    provider::{SharedCredentialsProvider, future::ProvideCredentials as Providing},
-};
+use aws_credential_types::provider::{SharedCredentialsProvider, future::ProvideCredentials as Providing};
 use aws_sdk_kinesis::{
     error::{ProvideErrorMetadata, SdkError},
     operation::describe_stream_summary::DescribeStreamSummaryError,

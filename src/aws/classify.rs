@@ -25,13 +25,23 @@ where
     if action == Action::GetShardIterator && refuses_an_argument(&error) {
         kind = FailureKind::InvalidPosition;
     }
-    let failure = ServiceFailure::new(action, kind, detail);
+    let mut failure = ServiceFailure::new(action, kind, detail);
+    if lost_the_connection(&error) {
+        failure = failure.on_a_lost_connection();
+    }
     if is_answer(&error) { failure.summing_up(error) } else { failure.caused_by(error) }
 }
 
 /// Whether the service answered with an error: [`kind_and_detail`] then says all of it.
 pub(crate) fn is_answer<E>(error: &SdkError<E, HttpResponse>) -> bool {
     matches!(error, SdkError::ServiceError(_))
+}
+
+/// Whether the connection broke before a response began. The HTTP client calls that an I/O error if the peer reset the
+/// connection, and another one of a known kind if the peer closed it.
+fn lost_the_connection<E>(error: &SdkError<E, HttpResponse>) -> bool {
+    matches!(error, SdkError::DispatchFailure(failed)
+        if failed.is_io() || failed.as_other().is_some())
 }
 
 /// Whether the service refuses an argument. Of an iterator request this is its position: earlier calls have shown that
@@ -175,7 +185,7 @@ mod tests {
     use std::io;
 
     use aws_sdk_kinesis::{error::ConnectorError, operation::get_records::GetRecordsError};
-    use aws_smithy_types::body::SdkBody;
+    use aws_smithy_types::{body::SdkBody, retry::ErrorKind};
 
     use super::*;
     use crate::error::chain::Chain;
@@ -326,6 +336,24 @@ mod tests {
             assert_eq!(kind(code, expired), FailureKind::Credentials);
             assert_eq!(kind(code, young), FailureKind::Credentials);
             assert_eq!(kind(code, wrong), FailureKind::Denied);
+        }
+    }
+
+    // R10
+    #[test]
+    fn a_connection_that_breaks_before_the_response_is_told_apart_from_a_timeout() {
+        let closed = |kind| ConnectorError::other(io::Error::other("incomplete message").into(), kind);
+        let table = [
+            (dispatch(ConnectorError::io(io::Error::other("connection reset by peer").into())), true),
+            (dispatch(closed(Some(ErrorKind::TransientError))), true),
+            (dispatch(closed(None)), false),
+            (dispatch(ConnectorError::timeout(io::Error::other("late").into())), false),
+            (failure(Action::GetRecords, Failed::timeout_error("late")), false),
+            (failure(Action::GetRecords, Failed::response_error("cut off", response(200))), false),
+            (with_code("InternalFailure"), false),
+        ];
+        for (failure, is_lost) in table {
+            assert_eq!(failure.is_lost_connection(), is_lost, "{failure:?}");
         }
     }
 

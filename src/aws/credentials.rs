@@ -104,7 +104,8 @@ impl Lifetime {
         let left = Duration::from_millis(u64::try_from(expiry.saturating_sub(unix_now)).unwrap_or(0)).min(LONGEST_LIFE);
         let (ahead, margin) = (AHEAD.min(left / 4), MARGIN.min(left / 8));
         let margin_millis = i64::try_from(margin.as_millis()).unwrap_or(0);
-        Self { refresh_at: now + (left - ahead), end: Some((now + (left - margin), expiry - margin_millis)) }
+        let (refresh_after, ends_after) = (left.saturating_sub(ahead), left.saturating_sub(margin));
+        Self { refresh_at: now + refresh_after, end: Some((now + ends_after, expiry.saturating_sub(margin_millis))) }
     }
 
     fn need(&self, now: Instant, unix_now: i64) -> Need {

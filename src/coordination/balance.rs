@@ -91,6 +91,10 @@ impl OpenRequests {
         self.0 = requests.collect();
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether the owner had this long to release the shard and did not.
     pub(crate) fn is_overdue(&self, shard: &ShardId, patience: Duration, now: Instant) -> bool {
         self.0.get(shard).is_some_and(|(_, since)| now >= *since + patience)

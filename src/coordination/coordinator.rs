@@ -14,6 +14,7 @@
 //! call the others in this order:
 //!
 //! - [`listing`]: which shards the stream has, its [`listing_pages`], and [`schedule`]: when to list them.
+//! - [`requested_passes`]: how soon a pass that an event asks for may follow.
 //! - [`ownership`]: which rows under this owner id are this instance's own.
 //! - [`opening`]: the shards with which the subscription opens.
 //! - [`removed`]: shards and rows that no longer belong to the stream.
@@ -33,18 +34,19 @@ use tokio::{
     select,
     sync::{mpsc, oneshot},
     task::JoinHandle,
-    time::{Instant, sleep_until},
+    time::{Duration, Instant, sleep_until},
 };
 use tracing::Instrument;
 
 pub(crate) use self::seek::Seek;
 use self::{
     candidates::Unowned,
-    listing::finished,
+    listing::{ListingInFlight, finished},
     listing_pages::Sightings,
     opening::SubscriptionOpening,
     ownership::Ownership,
     removed::is_same_stream,
+    requested_passes::RequestedPasses,
     schedule::ListingSchedule,
     trial::{begin_trial, tried},
     unconfirmed::Unconfirmed,
@@ -78,6 +80,7 @@ mod ownership;
 mod pass;
 mod rebalance;
 mod removed;
+mod requested_passes;
 mod schedule;
 mod seek;
 mod store_at_start;
@@ -89,6 +92,10 @@ mod unreadable;
 /// How many calls on the lease store, or for first iterators, are in flight at once. The service limits both per shard
 /// or table, and this number reaches no limit per account.
 const CALLS_AT_ONCE: usize = 64;
+
+/// How long `subscribe` waits for Kinesis: for the first listing and the first iterators (L5). What comes later opens at
+/// the same moment, too.
+const FIRST_PASS_LIMIT: Duration = Duration::from_secs(5);
 
 /// The stream as it was when the subscription began.
 #[derive(Clone, Copy, Debug)]
@@ -136,10 +143,15 @@ struct Coordinator {
     /// What the pages of a listing have shown since the last pass.
     sightings: Sightings,
     next_pass: Instant,
+    requested_passes: RequestedPasses,
+    /// A shard ended, or a listing showed something new, since the last pass.
+    has_new_shards: bool,
     looks: Looks,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
+    /// This instance asked for shards since the leases were read last.
+    asked: bool,
     unowned: Unowned,
     unreadable: UnreadableRows,
     /// A shard to read once, which shows whether this instance can read again.
@@ -160,6 +172,7 @@ pub(crate) fn start(
     ready: Ready,
 ) -> JoinHandle<()> {
     let now = Instant::now();
+    let requested_passes = RequestedPasses::new(context.settings.renew_interval / 2, now);
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
         sightings: Sightings::default(),
@@ -175,9 +188,12 @@ pub(crate) fn start(
         shard_list: ShardList::default(),
         removed: Vec::new(),
         next_pass: now,
+        requested_passes,
+        has_new_shards: false,
         expiry: ExpiryWatch::default(),
         ownership: Ownership::default(),
         requests: OpenRequests::default(),
+        asked: false,
         unowned: Unowned::default(),
         unreadable: UnreadableRows::default(),
         trial_shard: None,
@@ -193,21 +209,11 @@ impl Coordinator {
         let context = Arc::clone(&self.context);
         let _ends = EndsTheSubscription(Arc::clone(&context));
         let mut listing = Some(self.begin_listing());
-        select! {
-            biased;
-            _ = context.lifecycle.closing() => {}
-            outcome = finished(&mut listing) => drop(self.apply_listing(outcome)),
-        }
         if let Err(error) = self.first_pass(&mut listing).await {
             // It fails only if `subscribe` was cancelled.
             let _ = ready.send(Err(error));
             context.lifecycle.closing().await;
             return self.release_unconfirmed().await;
-        }
-        if matches!(self.phase, Phase::Unlisted) {
-            // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
-            // over, and LATEST becomes the time of the start, for children too.
-            self.plan.begin_at(&since(self.beginning.moment));
         }
         // It fails only if `subscribe` was cancelled.
         let _ = ready.send(Ok(()));
@@ -216,9 +222,12 @@ impl Coordinator {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
             let due = select! {
                 biased;
-                _ = context.lifecycle.closing() => return self.release_unconfirmed().await,
+                _ = context.lifecycle.closing() => {
+                    self.release_unconfirmed().await;
+                    return self.withdraw_asks().await;
+                }
                 Some(seek) = self.seeks.recv() => {
-                    self.seek(seek).await;
+                    self.seek_unless_closing(seek).await;
                     Some(Instant::now())
                 }
                 () = context.wakeups.list_wanted() => self.list_now(),
@@ -231,6 +240,7 @@ impl Coordinator {
             if self.listings.due_at().is_some_and(|at| now >= at) {
                 listing = Some(self.begin_listing());
             }
+            let due = due.filter(|_| self.may_pass(now));
             if let Some(begun) = due.or_else(|| (now >= self.next_pass).then_some(now)) {
                 self.pass(begun, false, &mut listing).await;
             }
@@ -240,13 +250,58 @@ impl Coordinator {
         }
     }
 
+    /// Opens the subscription, with the shards of the first listing if that comes soon. An error if the lease store
+    /// cannot be used.
+    async fn first_pass(&mut self, listing: &mut Option<ListingInFlight>) -> Result<(), KinesisError> {
+        let context = Arc::clone(&self.context);
+        select! {
+            biased;
+            _ = context.lifecycle.closing() => {}
+            outcome = finished(listing) => drop(self.apply_listing(outcome)),
+            () = sleep_until(self.started_at + FIRST_PASS_LIMIT) => {
+                tracing::warn!("the first listing of the shards takes long, so they open later");
+            }
+        }
+        self.pass_once_leases_are_read(listing).await?;
+        if matches!(self.phase, Phase::Unlisted) {
+            // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
+            // over, and LATEST becomes the time of the start, for children too.
+            self.plan.begin_at(&since(self.beginning.moment));
+        }
+        Ok(())
+    }
+
+    /// Seeks, unless the subscription closes meanwhile. The caller then learns it from its dropped channel.
+    async fn seek_unless_closing(&mut self, seek: Seek) {
+        let context = Arc::clone(&self.context);
+        select! {
+            biased;
+            _ = context.lifecycle.closing() => {}
+            () = self.seek(seek) => {}
+        }
+    }
+
     /// A shard ended or was denied, so the shards are listed at once. Returns the time if the next pass should start
     /// now, without waiting for that listing.
     fn list_now(&mut self) -> Option<Instant> {
         let now = Instant::now();
         self.listings.request(now);
         self.add_announced_children();
+        self.has_new_shards |= self.context.wakeups.take_shard_ended();
         (!self.misses_children()).then_some(now)
+    }
+
+    /// Whether a pass that was asked for may start now. If not, the next pass follows as soon as it may. Shards that can
+    /// be read now never wait.
+    fn may_pass(&mut self, now: Instant) -> bool {
+        if self.has_new_shards {
+            return true;
+        }
+        let admitted = self.requested_passes.admit(now);
+        if let Err(at) = admitted {
+            self.next_pass = self.next_pass.min(at);
+        }
+        admitted.is_ok()
     }
 
     /// Adds the shards that the last pages of their parents named.

@@ -9,6 +9,9 @@
 //! commit makes the write due at once; an ack waits for the checkpoint interval. A checkpoint write counts as a
 //! renewal.
 //!
+//! **Renewals are spread over the interval, and few are under way at once,** so that many leases do not hit the store in
+//! one moment. Only a renewal that is late by half an interval goes out at once: a slow store must not cost a lease.
+//!
 //! **Failed calls on the store are retried after 100 ms, doubling to 1 s;** each attempt is abandoned after one renewal
 //! interval. A waiting commit gets the error after five failures in a row. The record stays settled and the renewer
 //! keeps retrying.
@@ -34,11 +37,14 @@ use crate::{
     lease::{Lease, Write},
     state::{
         context::SubscriptionContext,
-        shard::{GRAIN, InFlightOp, Shard, Shards, StoreOp},
+        shard::{GRAIN, InFlightOp, NextOp, Shard, Shards, StoreOp},
     },
     types::{close_report::CloseReport, id::ShardId},
     util::{cut::cut, timer::sleep_until_some},
 };
+
+/// How many renewals are under way at once, unless they are late.
+const RENEWALS_AT_ONCE: usize = 96;
 
 /// A call that is done: its shard, the call, when it was sent, and the response of the store.
 type StoreResponse = (Arc<Shard>, InFlightOp, Instant, Result<Write, StoreError>);
@@ -50,6 +56,10 @@ pub(crate) struct LeaseRenewer {
     in_flight: FuturesUnordered<BoxFuture<'static, StoreResponse>>,
     /// When to check single shards between the rounds.
     due: DueQueue,
+    /// How many of the calls in flight are renewals.
+    renewals: usize,
+    /// Shards whose renewal waits until fewer are in flight.
+    waiting: BTreeSet<ShardId>,
     report: CloseReport,
 }
 
@@ -62,6 +72,8 @@ pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coor
         shards,
         in_flight: FuturesUnordered::new(),
         due: DueQueue::default(),
+        renewals: 0,
+        waiting: BTreeSet::new(),
         report: CloseReport::default(),
     };
     tokio::spawn(renewer.run(coordinator).instrument(span));
@@ -150,10 +162,16 @@ impl LeaseRenewer {
     /// Starts the call that is due for this shard, if there is one.
     fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
-        let Some(op) = shard.next_op(now) else {
-            return self.due.set(&shard.id, shard.next_op_at());
+        let op = match shard.next_op(now, self.renewals >= RENEWALS_AT_ONCE) {
+            NextOp::None => return self.due.set(&shard.id, shard.next_op_at()),
+            NextOp::WaitsUntil(until) => {
+                self.waiting.insert(shard.id.clone());
+                return self.due.set(&shard.id, Some(until));
+            }
+            NextOp::Send(op) => op,
         };
         self.due.set(&shard.id, None);
+        self.renewals += usize::from(op.store_op == StoreOp::Renew);
         let (context, shard) = (Arc::clone(&self.context), Arc::clone(shard));
         self.in_flight.push(
             async move {
@@ -184,6 +202,16 @@ impl LeaseRenewer {
             }
         }
         self.send(&shard);
+        if op.store_op == StoreOp::Renew {
+            self.renewals -= 1;
+            while self.renewals < RENEWALS_AT_ONCE
+                && let Some(shard_id) = self.waiting.pop_first()
+            {
+                if let Some(shard) = self.shards.get(&shard_id) {
+                    self.send(&shard);
+                }
+            }
+        }
     }
 
     fn applied(&mut self, shard: &Shard, op: &InFlightOp, sent_at: Instant) {
@@ -192,7 +220,7 @@ impl LeaseRenewer {
         }
         if op.store_op.ends_shard() {
             tracing::info!(shard = %shard.id, epoch = op.held.epoch, "the shard is read to its end");
-            self.context.wakeups.list_now();
+            self.context.wakeups.shard_ended();
         }
         if op.store_op == StoreOp::Release {
             self.close(shard);

@@ -74,11 +74,13 @@ pub struct ServiceFailure {
     detail: Arc<str>,
     source: Option<Arc<dyn Error + Send + Sync>>,
     says_all: bool,
+    lost_connection: bool,
 }
 
 impl ServiceFailure {
     pub(crate) fn new(action: Action, kind: FailureKind, detail: impl AsRef<str>) -> Self {
-        Self { action, kind, detail: cut(detail.as_ref()).into(), source: None, says_all: false }
+        let detail = cut(detail.as_ref()).into();
+        Self { action, kind, detail, source: None, says_all: false, lost_connection: false }
     }
 
     pub(crate) fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
@@ -99,6 +101,16 @@ impl ServiceFailure {
     /// Whether the text says what the source says, so that a log need not show both.
     pub(crate) fn says_all(&self) -> bool {
         self.says_all
+    }
+
+    /// Notes that the connection broke before a response began.
+    pub(crate) fn on_a_lost_connection(self) -> Self {
+        Self { lost_connection: true, ..self }
+    }
+
+    /// Whether the connection broke before a response began. Connections may do so at any time.
+    pub(crate) fn is_lost_connection(&self) -> bool {
+        self.lost_connection
     }
 
     /// The call that failed.

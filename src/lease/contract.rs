@@ -56,6 +56,7 @@ pub async fn run(store: Arc<dyn LeaseStore>) {
 
     asks::an_ask_marks_the_row_until_the_next_take(&*store).await;
     asks::the_end_of_a_shard_clears_the_mark(&*store).await;
+    asks::an_ask_can_be_withdrawn(&*store).await;
     asks::an_ask_that_saw_another_state_is_refused(&*store).await;
 
     deletes::a_delete_removes_the_row_and_its_checkpoint(&*store).await;

@@ -270,6 +270,10 @@ impl LeaseStore for DynamoDbLeaseStore {
         Box::pin(self.write_seen(key, seen, move |write| write.set(WANTED_BY, text(by))))
     }
 
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        Box::pin(self.write_seen(key, seen, |write| write.remove([WANTED_BY])))
+    }
+
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
         Box::pin(self.delete_seen(key, seen))
     }

@@ -92,7 +92,8 @@ pub struct EmbeddedLeaseStore {
 }
 
 impl EmbeddedLeaseStore {
-    /// Opens the file, or creates it if it does not exist. Its folder must exist.
+    /// Opens the file, or creates it if it does not exist. Its folder must exist. On Unix, only the user of this process
+    /// may read and write a new file.
     ///
     /// This reads the whole file and blocks the thread for that long: some milliseconds for up to thousands of shards.
     /// It needs no runtime. It opens the file here, and not at the first call, so that you learn of an unusable file at
@@ -104,7 +105,8 @@ impl EmbeddedLeaseStore {
     ///
     /// - its folder does not exist, or this process may not read or write the file;
     /// - the file is already open, in another process or in this one;
-    /// - it is not a file of leases, it is damaged, or it is the database of another program;
+    /// - it is a symbolic link, which is not followed;
+    /// - it is not a file of leases, it is empty or damaged, or it is the database of another program;
     /// - a newer version of this crate wrote it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::over(LeaseFile::open(path.as_ref())?)
@@ -164,6 +166,11 @@ impl LeaseStore for EmbeddedLeaseStore {
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         let (key, by) = (key.clone(), by.into());
         Box::pin(self.worker.run(move |rows| rows.ask(&key, seen, by)))
+    }
+
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        let key = key.clone();
+        Box::pin(self.worker.run(move |rows| rows.withdraw_ask(&key, seen)))
     }
 
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {

@@ -49,6 +49,18 @@ impl MemoryLeaseStore {
         Box::pin(async move { step(&mut lock(&self.rows)) })
     }
 
+    /// Sets which instance wants the row and increases the counter, or refuses.
+    fn mark<'a>(&'a self, key: &'a LeaseKey, seen: Seen, wanted_by: Option<&'a str>) -> StoreFuture<'a, Write> {
+        self.step(move |rows| match rows.get_mut(key) {
+            Some(row) if row.seen() == seen => {
+                row.counter = next(key, "counter", row.counter)?;
+                row.wanted_by = wanted_by.map(Into::into);
+                Ok(Write::Applied(()))
+            }
+            row => Ok(Write::Refused(row.cloned())),
+        })
+    }
+
     /// Changes a row for its holder and increases the counter, or refuses.
     fn write<'a>(&'a self, held: &'a Held, change: impl FnOnce(&mut Lease) + Send + 'a) -> StoreFuture<'a, Write> {
         self.step(move |rows| match rows.get_mut(&held.key) {
@@ -110,14 +122,11 @@ impl LeaseStore for MemoryLeaseStore {
     }
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
-        self.step(move |rows| match rows.get_mut(key) {
-            Some(row) if row.seen() == seen => {
-                row.counter = next(key, "counter", row.counter)?;
-                row.wanted_by = Some(by.into());
-                Ok(Write::Applied(()))
-            }
-            row => Ok(Write::Refused(row.cloned())),
-        })
+        self.mark(key, seen, Some(by))
+    }
+
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.mark(key, seen, None)
     }
 
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {

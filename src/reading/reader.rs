@@ -147,14 +147,18 @@ impl Reader {
         self.open_at(subscribed_at).instrument(span).await;
     }
 
+    /// Leaves the first iterator to [`next_page`](Self::next_page). The tip stays where it was at this time.
+    pub(crate) fn open_later(&mut self, opened_at: ServiceTime) {
+        if self.resume == Origin::Latest {
+            self.resume = since(opened_at);
+        }
+        self.shard.set_first_opening(self.resume.clone());
+    }
+
     async fn open_at(&mut self, subscribed_at: ServiceTime) {
         let sent_at = Instant::now();
         let placed = self.iterator().await;
-        let now = placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at);
-        if self.resume == Origin::Latest {
-            self.resume = since(now);
-        }
-        self.shard.set_first_opening(self.resume.clone());
+        self.open_later(placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at));
         match placed {
             Ok(placed) => self.cursor = Cursor::At(placed.iterator),
             // One failure is no reason to stop.

@@ -45,6 +45,38 @@ async fn every_failed_read_is_yielded_and_retried_a_second_later_with_the_same_i
 
 // R10
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_breaks_once_costs_neither_an_error_nor_a_pause() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let me = harness.instance("me");
+    me.service.lose_connections();
+    me.service.fail(Rule::on(ServiceOp::GetRecords), FailureKind::Unreachable);
+    let mut subscription = me.subscribe(horizon()).await;
+    let record = next(&mut subscription).await;
+    assert_eq!((name(&record), harness.millis()), ("a0", 0));
+    record.ack();
+    // After a good read, the next one costs nothing either.
+    me.service.fail(Rule::on(ServiceOp::GetRecords), FailureKind::Unreachable);
+    assert!(within(&mut subscription, seconds(60)).await.is_empty());
+}
+
+// R10
+#[tokio::test(start_paused = true)]
+async fn connections_that_keep_breaking_are_reported_from_the_second_on() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let me = harness.instance("me");
+    me.service.lose_connections();
+    me.service.fail(Rule::on(ServiceOp::GetRecords).times(3), FailureKind::Unreachable);
+    let mut subscription = me.subscribe(horizon()).await;
+    for (failures, at) in [(2, 0), (3, 1_000)] {
+        assert_eq!((failed(&mut subscription).await, harness.millis()), ((failures, false), at));
+    }
+    assert_eq!((name(&next(&mut subscription).await), harness.millis()), ("a0", 2_000));
+}
+
+// R10
+#[tokio::test(start_paused = true)]
 async fn after_eleven_failures_in_a_row_the_lease_is_released_and_retaken_at_the_next_listing() {
     let harness = Harness::new(&["a", "z"]);
     let me = harness.instance("me");

@@ -48,8 +48,6 @@ struct State {
     hidden: BTreeSet<ShardId>,
     /// How many shards a page of a listing holds.
     page: usize,
-    /// Every page of a listing is empty and has the same token.
-    is_endless: bool,
     shards: BTreeMap<ShardId, Shard>,
     /// The records that were put into other streams.
     written: Vec<Written>,
@@ -103,7 +101,6 @@ impl Kinesis {
             ends_empty: false,
             hidden: BTreeSet::new(),
             page: usize::MAX,
-            is_endless: false,
             shards,
             written: Vec::new(),
         };
@@ -213,14 +210,9 @@ impl Kinesis {
         lock(&self.state).hidden.clear();
     }
 
-    /// Splits listings into pages of this many shards.
+    /// Splits listings into pages of this many shards. Empty pages have the same token, without an end.
     pub(crate) fn list_by(&self, page: usize) {
         lock(&self.state).page = page;
-    }
-
-    /// Sets whether every page of a listing is empty and has the same token.
-    pub(crate) fn list_endlessly(&self, is_endless: bool) {
-        lock(&self.state).is_endless = is_endless;
     }
 
     /// Makes the last page of a shard empty: the end shows with the read after the last record.
@@ -290,7 +282,7 @@ impl Kinesis {
     /// A listing token names the last shard of the page before.
     pub(super) fn list(&self, from: Listing<'_>) -> Answer<ListedPage> {
         self.existing(|state| {
-            if state.is_endless {
+            if state.page == 0 {
                 return Ok(ListedPage { shards: Vec::new(), next: Some("1".to_owned()) });
             }
             let after = match from {

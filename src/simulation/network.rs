@@ -259,6 +259,11 @@ impl LeaseStore for NetworkedTable {
         self.call(TableOp::Want, Some(&key.shard), move |rows| at_once(rows.ask(&sending, seen, &by)))
     }
 
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        let sending = key.clone();
+        self.call(TableOp::Withdraw, Some(&key.shard), move |rows| at_once(rows.withdraw_ask(&sending, seen)))
+    }
+
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
         let sending = key.clone();
         self.call(TableOp::Delete, Some(&key.shard), move |rows| at_once(rows.delete(&sending, seen)))

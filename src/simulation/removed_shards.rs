@@ -162,3 +162,47 @@ async fn a_row_stays_as_long_as_a_child_has_no_checkpoint() {
     assert_eq!(settle(&mut subscription, seconds(30)).await.0, ["c0"]);
     assert!(harness.row("a").await.is_none());
 }
+
+// H6, L8
+#[tokio::test(start_paused = true)]
+async fn shards_that_left_the_stream_are_forgotten_with_their_rows() {
+    let harness = Harness::new(&["0"]);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    for n in 1..=20 {
+        let (parent, left, right) = ((n - 1).to_string(), format!("{n}l"), format!("{n}r"));
+        harness.kinesis.split(&parent, [&left, &right]);
+        harness.kinesis.merge([&left, &right], &n.to_string());
+        harness.kinesis.put(&n.to_string(), 1);
+        assert_eq!(settle(&mut subscription, seconds(10)).await, (vec![format!("{n}0")], Vec::new()));
+        for gone in [parent, left, right] {
+            harness.kinesis.forget(&gone);
+        }
+    }
+    let rest = settle(&mut subscription, seconds(60)).await;
+    assert_eq!((rest, harness.rows().await), ((Vec::new(), Vec::new()), 1));
+    let known: Vec<_> = subscription.stats().shards.into_iter().map(|shard| shard.shard).collect();
+    assert_eq!(known, ["20".into()]);
+    // The one that is left is read on.
+    harness.kinesis.put("20", 1);
+    assert_eq!(settle(&mut subscription, seconds(5)).await.0, ["201"]);
+}
+
+// H6
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_left_the_stream_is_known_until_its_deliveries_are_settled() {
+    let harness = Harness::new(&["a"]);
+    harness.kinesis.put("a", 1);
+    let mut subscription = harness.instance("me").subscribe(horizon()).await;
+    let held = next(&mut subscription).await;
+    split(&harness);
+    sleep(seconds(5)).await;
+    harness.kinesis.forget("a");
+    sleep(seconds(25)).await;
+    assert_eq!(held.commit().await.unwrap(), Commit::Stored);
+    let (mut said, gone) = settle(&mut subscription, seconds(60)).await;
+    said.sort();
+    assert_eq!((said, gone), (vec_of(["b0", "c0"]), Vec::new()));
+    let known: Vec<_> = subscription.stats().shards.into_iter().map(|shard| shard.shard).collect();
+    assert_eq!(known, ["b".into(), "c".into()]);
+}

@@ -5,8 +5,13 @@ use std::env;
 use futures::StreamExt;
 use tokio::time::{Duration, Instant, sleep, timeout_at};
 
-use super::{scripted_service::ServiceOp, scripted_table::TableOp};
+use super::{
+    script::{Fault, Rule},
+    scripted_service::ServiceOp,
+    scripted_table::TableOp,
+};
 use crate::{
+    error::service::FailureKind,
     simulation::harness::{Harness, Instance, horizon, latest, millis, next, seconds},
     subscription::{Subscription, descriptor::KinesisStream},
 };
@@ -156,4 +161,74 @@ async fn a_reshard_that_doubles_the_shards_is_read_through_and_old_rows_are_dele
     }
     sleep(seconds(30)).await;
     assert_eq!((harness.rows().await, harness.shares().await["me"]), (2 * shards, 2 * shards));
+}
+
+/// The most calls within any span of this length.
+fn most_within(mut times: Vec<Duration>, span: Duration) -> usize {
+    times.sort_unstable();
+    let until = |n: usize| times.partition_point(|time| *time < times[n] + span);
+    (0..times.len()).map(|n| until(n) - n).max().unwrap_or_default()
+}
+
+// E1, L6
+#[tokio::test(start_paused = true)]
+async fn renewals_are_spread_over_the_interval_and_each_lease_is_renewed_once_per_interval() {
+    const SHARDS: usize = 1_000;
+    let harness = harness(SHARDS);
+    let me = harness.instance("me");
+    let subscription = me.subscribe(latest().poll_interval(seconds(60))).await;
+    sleep(seconds(60)).await;
+    let times: Vec<Duration> = me.table.script.times_of(TableOp::Renew);
+    let most = most_within(times, millis(100));
+    assert!((SHARDS / 30..=64).contains(&most), "{most} renewals within 0.1 s");
+    for n in [0, 1, 2, 500, 999] {
+        let times = me.table.script.times(TableOp::Renew, &format!("shardId-{n:012}"));
+        assert!(times[0] <= seconds(3), "{times:?}");
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(gaps.clone().all(|gap| (millis(2_950)..=millis(3_021)).contains(&gap)), "{times:?}");
+    }
+    drop(subscription);
+}
+
+// E1, E3
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_gets_a_bounded_number_of_renewals_at_once_and_no_lease_is_late() {
+    const SHARDS: usize = 1_000;
+    // How long a renewal takes, and whether 128 at once are enough.
+    for (takes, suffice) in [(millis(300), true), (millis(2_500), false)] {
+        let harness = harness(SHARDS);
+        let me = harness.instance("me");
+        let subscription = me.subscribe(latest().poll_interval(seconds(60))).await;
+        sleep(seconds(20)).await;
+        me.table.script.plan(Rule::on(TableOp::Renew).always(), Fault::Delay(takes));
+        sleep(seconds(60)).await;
+        let times: Vec<Duration> = me.table.script.times_of(TableOp::Renew);
+        let most = most_within(times.into_iter().filter(|time| *time > seconds(25)).collect(), takes);
+        assert_eq!(most <= 128, suffice, "{most} renewals at once");
+        for n in [0, 1, 2, 500, 999] {
+            let times = me.table.script.times(TableOp::Renew, &format!("shardId-{n:012}"));
+            let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+            assert!(longest <= seconds(7), "{longest:?}");
+        }
+        assert_eq!(harness.takes().await, SHARDS as u64);
+        drop(subscription);
+    }
+}
+
+// E1
+#[tokio::test(start_paused = true)]
+async fn refused_reads_of_many_shards_at_most_double_the_reads_of_the_leases() {
+    for kind in [FailureKind::Rejected, FailureKind::NotFound, FailureKind::Denied] {
+        let harness = harness(400);
+        let me = harness.instance("me");
+        let subscription = me.subscribe(latest()).await;
+        sleep(seconds(20)).await;
+        let before = me.table.script.calls(TableOp::Leases).len();
+        me.service.script.plan(Rule::on(ServiceOp::GetRecords).always(), Fault::Fail(kind));
+        me.service.script.plan(Rule::on(ServiceOp::GetShardIterator).always(), Fault::Fail(kind));
+        sleep(seconds(300)).await;
+        let reads = me.table.script.calls(TableOp::Leases).len() - before;
+        assert!(reads <= 2 * 300 / 3 + 5, "{reads} reads of the leases, {kind:?}");
+        drop(subscription);
+    }
 }

@@ -1,6 +1,9 @@
 //! The service as one instance sees it.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use futures::FutureExt;
 
@@ -22,16 +25,22 @@ pub(crate) use crate::error::service::Action as ServiceOp;
 pub(crate) struct ScriptedService {
     kinesis: Arc<Kinesis>,
     pub(crate) script: Script<Action, FailureKind>,
+    loses_connections: AtomicBool,
 }
 
 impl ScriptedService {
     pub(crate) fn new(kinesis: &Arc<Kinesis>) -> Self {
-        Self { kinesis: Arc::clone(kinesis), script: Script::new() }
+        Self { kinesis: Arc::clone(kinesis), script: Script::new(), loses_connections: AtomicBool::new(false) }
     }
 
     /// Makes these calls fail without effect.
     pub(crate) fn fail(&self, rule: Rule<Action>, kind: FailureKind) {
         self.script.plan(rule, Fault::Fail(kind));
+    }
+
+    /// From now on, `Unreachable` stands for a connection that breaks before the response begins.
+    pub(crate) fn lose_connections(&self) {
+        self.loses_connections.store(true, Ordering::Relaxed);
     }
 
     /// The positions of the iterators that were requested on a shard.
@@ -53,7 +62,11 @@ impl ScriptedService {
     ) -> Call<'a, T> {
         let answer = async move {
             let answer = self.script.play((op, shard, what), async { act(&self.kinesis) }).await;
-            answer.map_err(|kind| ServiceFailure::new(op, kind, format!("{kind:?}")))
+            answer.map_err(|kind| {
+                let failure = ServiceFailure::new(op, kind, format!("{kind:?}"));
+                let is_lost = kind == FailureKind::Unreachable && self.loses_connections.load(Ordering::Relaxed);
+                if is_lost { failure.on_a_lost_connection() } else { failure }
+            })
         };
         answer.boxed()
     }

@@ -21,6 +21,7 @@ pub(crate) enum TableOp {
     Checkpoint,
     Release,
     Want,
+    Withdraw,
     Delete,
 }
 
@@ -88,6 +89,10 @@ impl LeaseStore for ScriptedTable {
 
     fn ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen, by: &'a str) -> StoreFuture<'a, Write> {
         self.call((TableOp::Want, Some(&key.shard), by.to_owned()), self.rows.ask(key, seen, by))
+    }
+
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.call((TableOp::Withdraw, Some(&key.shard), String::new()), self.rows.withdraw_ask(key, seen))
     }
 
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {

@@ -7,6 +7,7 @@ mod even_shares;
 mod hand_over;
 mod lost_owners;
 mod outages;
+mod slow_start;
 mod unable;
 
 const EIGHT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];

@@ -22,8 +22,9 @@ async fn records(subscription: &mut Subscription, count: usize) -> (Vec<String>,
                 records.push(name(&record).to_owned());
                 record.ack();
             }
-            Err(error @ KinesisError::Store { .. }) => errors.push(Chain(&error).to_string()),
-            Err(error @ KinesisError::List { .. }) => errors.push(Chain(&error).to_string()),
+            Err(error @ (KinesisError::Store { .. } | KinesisError::List { .. })) => {
+                errors.push(Chain(&error).to_string());
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -89,7 +90,7 @@ async fn a_slow_read_of_the_table_does_not_make_live_leases_look_expired() {
 async fn a_listing_without_an_end_is_an_error_of_that_listing() {
     let harness = Harness::new(&["a"]);
     harness.kinesis.put("a", 1);
-    harness.kinesis.list_endlessly(true);
+    harness.kinesis.list_by(0);
     let mut subscription = harness.instance("me").subscribe(horizon()).await;
     let error = error(&mut subscription).await;
     assert_eq!(
@@ -97,7 +98,7 @@ async fn a_listing_without_an_end_is_an_error_of_that_listing() {
         "stream s: the shards could not be listed; the library retries: kinesis:ListShards failed: the listing has no \
          end: it returned the same token twice in a row"
     );
-    harness.kinesis.list_endlessly(false);
+    harness.kinesis.list_by(usize::MAX);
     assert_eq!(records(&mut subscription, 1).await.0, ["a0"]);
 }
 

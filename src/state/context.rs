@@ -47,6 +47,8 @@ pub(crate) struct SubscriptionContext {
     pub(crate) retention: Retention,
     /// Whether this instance can read.
     pub(crate) read_health: ReadHealth,
+    /// How many leases were taken so far.
+    leases_taken: AtomicU32,
     /// The most records that the next read of any shard asks for (R7).
     read_limit: AtomicU32,
     lease_read_limit: LeaseReadLimit,
@@ -94,6 +96,7 @@ impl SubscriptionContext {
             read_limit: AtomicU32::new(settings.read_limit),
             lease_read_limit: LeaseReadLimit::new(settings.renew_interval),
             failures: Mutex::new(Failures::new(settings.patience)),
+            leases_taken: AtomicU32::new(0),
             settings,
             service,
             store,
@@ -158,10 +161,14 @@ impl SubscriptionContext {
         lock(&self.failures).succeeded(work);
     }
 
-    /// What fails now; how many losses there were, and the last one with its age.
-    pub(crate) fn failures(&self) -> (Vec<OngoingFailure>, (u64, Option<(KinesisError, Duration)>)) {
-        let (failures, now) = (lock(&self.failures), Instant::now());
-        (failures.ongoing(now), failures.losses(now))
+    /// What fails now.
+    pub(crate) fn failing(&self) -> Vec<OngoingFailure> {
+        lock(&self.failures).ongoing(Instant::now())
+    }
+
+    /// How many losses there were, and the last one with its age.
+    pub(crate) fn losses(&self) -> (u64, Option<(KinesisError, Duration)>) {
+        lock(&self.failures).losses(Instant::now())
     }
 
     /// Stops reading and ends the subscription's stream. Deliveries in flight may be settled during the drain time.
@@ -182,6 +189,13 @@ impl SubscriptionContext {
         if self.lifecycle.is_running() {
             self.fail(KinesisError::Interrupted { stream: Arc::clone(&self.stream) });
         }
+    }
+
+    /// The part of the renewal interval by which the first renewal of the next lease moves forward. Multiples of the
+    /// golden ratio spread any number of leases evenly.
+    pub(crate) fn next_renewal_phase(&self) -> f64 {
+        const GOLDEN: f64 = 0.618_033_988_749_895;
+        (f64::from(self.leases_taken.fetch_add(1, Ordering::Relaxed)) * GOLDEN).fract()
     }
 
     /// The most records that a read asks for.

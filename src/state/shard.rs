@@ -30,5 +30,5 @@ pub(crate) use crate::state::shard::{
     inner::{GenerationOver, Shard, ShardOpening},
     lease_term::{GRAIN, StoreOp},
     shards::Shards,
-    store_side::InFlightOp,
+    store_side::{InFlightOp, NextOp},
 };

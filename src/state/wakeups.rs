@@ -22,6 +22,7 @@ pub(crate) struct Wakeups {
     list: Notify,
     pass: Notify,
     check_stream: AtomicBool,
+    shard_ended: AtomicBool,
 }
 
 impl Wakeups {
@@ -47,8 +48,18 @@ impl Wakeups {
         }
     }
 
-    /// Wakes the coordinator to list the shards at once: a shard has ended, so its children may start, or a shard has
-    /// been removed.
+    /// Wakes the coordinator to list the shards at once: a shard has ended, so its children may start.
+    pub(crate) fn shard_ended(&self) {
+        self.shard_ended.store(true, Ordering::Relaxed);
+        self.list_now();
+    }
+
+    /// Whether a shard has ended since the last call.
+    pub(crate) fn take_shard_ended(&self) -> bool {
+        self.shard_ended.swap(false, Ordering::Relaxed)
+    }
+
+    /// Wakes the coordinator to list the shards at once, for example because a shard has been removed.
     pub(crate) fn list_now(&self) {
         self.list.notify_one();
     }

@@ -7,6 +7,7 @@ use kinesis_stream_support::Emulator;
 
 mod bounds;
 mod calls;
+mod connections;
 mod iterators;
 mod leases;
 mod reads;

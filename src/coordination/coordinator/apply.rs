@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    CALLS_AT_ONCE, Coordinator, Phase,
+    CALLS_AT_ONCE, Coordinator, FIRST_PASS_LIMIT, Phase,
     listing::{ListingInFlight, finished},
     opening::SubscriptionOpening,
     pass::Pass,
@@ -32,6 +32,7 @@ impl Coordinator {
         if !self.context.lifecycle.is_running() {
             return;
         }
+        self.has_new_shards = false;
         self.add_announced_children();
         let context = Arc::clone(&self.context);
         let asked_at = Instant::now();
@@ -113,18 +114,21 @@ impl Coordinator {
         self.hand_over(pass);
         let candidates = self.candidates(pass);
         let this = &*self;
-        let takes = stream::iter(candidates.take).map(|candidate| this.take(candidate, is_first));
+        let opens_until = is_first.then(|| this.started_at + FIRST_PASS_LIMIT);
+        let takes = stream::iter(candidates.take).map(|candidate| this.take(candidate, opens_until));
         let outcomes: Vec<_> = takes.buffer_unordered(CALLS_AT_ONCE).collect().await;
         for outcome in outcomes.into_iter().flatten() {
             self.enter(outcome);
         }
         self.trial_shard = self.trial_shard(&candidates.would_take, pass);
         let asks = self.ask(pass, &candidates.would_take).await;
+        self.asked = asks;
         if self.context.settings.stop_at_tip {
             self.context.events.finish(!asks && self.is_all_read(pass));
         }
         if pass.after_listing {
             self.delete_stale_rows(pass).await;
+            self.forget_removed(pass);
         }
     }
 

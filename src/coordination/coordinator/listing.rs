@@ -109,7 +109,8 @@ impl Coordinator {
         let is_awaited =
             self.listings.is_awaited(now) || self.phase.opening().is_none() || context.settings.stop_at_tip;
         let returning = self.shards.all().iter().filter(|shard| shard.clear_gave_up()).count();
-        (is_awaited || self.shard_list.changes() != before || returning > 0).then_some(now)
+        self.has_new_shards |= self.shard_list.changes() != before;
+        (is_awaited || self.has_new_shards || returning > 0).then_some(now)
     }
 
     /// The stream was deleted and created again: the coordinator starts over (H7).

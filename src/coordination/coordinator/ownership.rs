@@ -68,6 +68,11 @@ impl Ownership {
         }
     }
 
+    /// Forgets a shard that left the stream.
+    pub(super) fn forget(&mut self, shard: &ShardId) {
+        self.by_shard.remove(shard);
+    }
+
     /// Whether a row under this owner id is this instance's own.
     pub(super) fn has(&self, row: &Lease) -> bool {
         self.has_epoch(&row.key.shard, row.epoch)

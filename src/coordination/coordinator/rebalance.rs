@@ -32,6 +32,9 @@ use crate::{
     util::cut::cut,
 };
 
+/// How often a request is taken back whose row changes meanwhile. Its owner writes once per renewal or checkpoint.
+const WITHDRAWALS: u32 = 3;
+
 impl Coordinator {
     /// Begins to hand over every shard that another instance requested.
     pub(super) fn hand_over(&self, pass: &Pass<'_>) {
@@ -85,6 +88,40 @@ impl Coordinator {
         });
         stream::iter(calls).for_each_concurrent(CALLS_AT_ONCE, |call| call).await;
         asks
+    }
+
+    /// Takes back what this instance asked for and did not get, because it closes. A shard that its owner releases from
+    /// now on is free for all at once.
+    pub(super) async fn withdraw_asks(&self) {
+        let context = &self.context;
+        if !self.asked && self.requests.is_empty() {
+            return;
+        }
+        let rows = match context.answer(context.store.leases(&context.consumer, &context.stream)).await {
+            Ok(leases) => leases.rows,
+            Err(error) => {
+                return tracing::debug!(error = %Chain(&error), "the requests for shards were not taken back");
+            }
+        };
+        let asked = rows.into_iter().filter(|row| row.wanted_by.as_ref() == Some(&context.owner));
+        stream::iter(asked).for_each_concurrent(CALLS_AT_ONCE, |row| self.withdraw_ask(row)).await;
+    }
+
+    async fn withdraw_ask(&self, mut row: Lease) {
+        let context = &self.context;
+        for _ in 0..WITHDRAWALS {
+            match context.answer(context.store.withdraw_ask(&row.key, row.seen())).await {
+                // The owner wrote meanwhile.
+                Ok(Write::Refused(Some(newer))) if newer.wanted_by == row.wanted_by => row = newer,
+                Ok(Write::Applied(()) | Write::Refused(_)) => return,
+                Err(error) => {
+                    let shard_id = &row.key.shard;
+                    return tracing::debug!(
+                        shard = %shard_id, error = %Chain(&error), "the request for the shard was not taken back"
+                    );
+                }
+            }
+        }
     }
 
     /// Who holds the shard of a row, or is about to. For this instance's own shards, the row counts only if another

@@ -102,6 +102,19 @@ impl Coordinator {
             .await;
     }
 
+    /// Forgets the shards that left the stream and have no row any more. Every round walks all known shards, and a stream
+    /// that is often resharded would leave ever more of them.
+    pub(super) fn forget_removed(&mut self, pass: &Pass<'_>) {
+        let has_row: BTreeSet<&ShardId> = pass.rows.iter().map(|row| &row.key.shard).chain(pass.unreadable()).collect();
+        for shard in self.shards.all() {
+            let id = &shard.id;
+            if self.shard_list.is_removed(id) && !has_row.contains(id) && !shard.view().is_held() {
+                self.shards.forget(id);
+                self.ownership.forget(id);
+            }
+        }
+    }
+
     /// The parents of all known shards, listed or not, that have no checkpoint.
     fn parents_of_unread<'a>(&'a self, pass: &Pass<'a>) -> BTreeSet<&'a ShardId> {
         let is_unread = |child: &ShardId| pass.row(child).is_none_or(|row| row.checkpoint.is_none());

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures::{StreamExt, stream};
 use tokio::{
     sync::oneshot,
-    time::{Duration, Instant, sleep},
+    time::{Duration, Instant, sleep, timeout_at},
 };
 
 use super::{CALLS_AT_ONCE, Coordinator, Phase, opening::SubscriptionOpening};
@@ -18,7 +18,7 @@ use crate::{
     coordination::lineage::{self, InitialShards, Verdict},
     error::{
         KinesisError,
-        service::{FailureKind, ServiceFailure},
+        service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::{Placed, ServiceTime},
     reading::{
@@ -32,6 +32,9 @@ use crate::{
 /// How many throttled calls for one iterator are retried before its shard stays where it is. All shards of the stream
 /// ask at once.
 const MOST_THROTTLES: u32 = 10;
+
+/// How long a seek waits for iterators. Meanwhile the instance takes no leases and hands none over.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A position to move to, and the channel for the result.
 #[derive(Debug)]
@@ -110,8 +113,12 @@ impl Coordinator {
     /// Fetches the iterators, and moves each shard whose iterator came.
     async fn apply_moves(&mut self, moves: Vec<Move>) -> Result<(), KinesisError> {
         let this = &*self;
+        let until = Instant::now() + LIMIT;
         let outcomes = stream::iter(moves).map(|Move { shard, to }| async move {
-            let placed = this.fetch_iterator(&shard, &to).await;
+            let placed = timeout_at(until, this.fetch_iterator(&shard, &to)).await.unwrap_or_else(|_| {
+                let detail = format!("no iterator within {LIMIT:?}");
+                Err(ServiceFailure::new(Action::GetShardIterator, FailureKind::Unreachable, detail))
+            });
             (shard, to, placed)
         });
         let mut failed: Vec<(ShardId, ServiceFailure)> = Vec::new();

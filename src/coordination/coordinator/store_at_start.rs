@@ -52,7 +52,10 @@ fn judge(failures: impl IntoIterator<Item = (Work, Cure)>, time_is_left: bool) -
 impl Coordinator {
     /// Makes the first pass, and repeats it while the leases cannot be read. Returns the error with which `subscribe`
     /// fails.
-    pub(super) async fn first_pass(&mut self, listing: &mut Option<ListingInFlight>) -> Result<(), KinesisError> {
+    pub(super) async fn pass_once_leases_are_read(
+        &mut self,
+        listing: &mut Option<ListingInFlight>,
+    ) -> Result<(), KinesisError> {
         let context = Arc::clone(&self.context);
         let begun = Instant::now();
         loop {
@@ -61,7 +64,7 @@ impl Coordinator {
             if !context.lifecycle.is_running() {
                 return Ok(());
             }
-            let (failing, _) = context.failures();
+            let failing = context.failing();
             let failures = failing.iter().filter_map(|failing| failing.error.interrupts());
             let is_slow = read_begun.elapsed() >= context.settings.renew_interval;
             let limit = if is_slow { SLOW_LIMIT } else { START_LIMIT };

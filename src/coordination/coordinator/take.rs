@@ -13,7 +13,10 @@
 
 use std::sync::Arc;
 
-use tokio::{select, time::Instant};
+use tokio::{
+    select,
+    time::{Instant, timeout_at},
+};
 
 use super::{Coordinator, candidates::Candidate, unconfirmed::Unconfirmed};
 use crate::{
@@ -25,6 +28,7 @@ use crate::{
         reader::{Reader, since},
     },
     state::shard::Shard,
+    util::clock::BothClocks,
 };
 
 /// What became of a take that was sent.
@@ -37,14 +41,14 @@ pub(super) enum TakeOutcome {
 }
 
 impl Coordinator {
-    /// Takes a lease and starts to read under it. During the first pass it fetches the first iterator, too. Returns none
-    /// if no take was sent, because the subscription closes.
-    pub(super) async fn take(&self, candidate: Candidate, is_first_pass: bool) -> Option<TakeOutcome> {
+    /// Takes a lease and starts to read under it. During the first pass it fetches the first iterator, too, and waits for
+    /// it until `opens_until`. Returns none if no take was sent, because the subscription closes.
+    pub(super) async fn take(&self, candidate: Candidate, opens_until: Option<Instant>) -> Option<TakeOutcome> {
         if !self.context.lifecycle.is_running() {
             return None;
         }
         let Candidate { shard, take, role, replays, .. } = candidate;
-        let sent_at = Instant::now();
+        let sent = BothClocks::now();
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
@@ -65,22 +69,28 @@ impl Coordinator {
         let held = Held { key: take.key.clone(), owner: Arc::clone(&take.owner), epoch: lease.epoch };
         // The take may have stored the time of this opening, which is no progress of an earlier one.
         let stored_before = lease.checkpoint.clone().filter(|_| take.since.is_none());
-        let opening = shard.begin(&lease, held, stored_before.is_some(), sent_at);
+        let opening = shard.begin(&lease, held, stored_before.is_some(), sent.with_suspension());
         let ended_meanwhile = lease.is_ended() && !replays;
         if ended_meanwhile || !self.context.lifecycle.is_running() {
             shard.leave(Instant::now());
             return Some(TakeOutcome::Applied(take));
         }
-        let origin = self.origin(&shard, stored_before.as_ref(), role, is_first_pass);
+        let opens_until = opens_until.filter(|until| Instant::now() < *until);
+        let origin = self.origin(&shard, stored_before.as_ref(), role, opens_until.is_some());
         tracing::info!(
             shard = %shard.id, epoch = opening.epoch, ?origin, "opened the shard"
         );
         let mut reader = Reader::new(shard, opening, origin.clone());
-        if is_first_pass {
+        if let Some(until) = opens_until {
             select! {
                 biased;
                 _ = self.context.lifecycle.closing() => return Some(TakeOutcome::Applied(take)),
-                () = reader.open(self.beginning.moment) => {}
+                opened = timeout_at(until, reader.open(self.beginning.moment)) => {
+                    if opened.is_err() {
+                        tracing::warn!("the first iterator takes long, so the shard opens later");
+                        reader.open_later(self.beginning.moment);
+                    }
+                }
             }
         } else {
             // The origin is known, so the reader's own task fetches the iterator. A slow call delays no other shard.

@@ -15,6 +15,7 @@ use crate::{
     error::chain::Chain,
     lease::{Held, Lease, Take, Write},
     state::shard::Shard,
+    util::clock::BothClocks,
 };
 
 /// A take without a response.
@@ -29,7 +30,7 @@ impl Coordinator {
     }
 
     async fn release(&self, (shard, take): Unconfirmed) {
-        let sent_at = Instant::now();
+        let sent = BothClocks::now();
         let lease = match self.context.answer(self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             // The first take was applied.
@@ -43,7 +44,7 @@ impl Coordinator {
             }
         };
         let held = Held { key: take.key, owner: take.owner, epoch: lease.epoch };
-        shard.begin(&lease, held, lease.checkpoint.is_some(), sent_at);
+        shard.begin(&lease, held, lease.checkpoint.is_some(), sent.with_suspension());
         shard.leave(Instant::now());
     }
 }

@@ -30,6 +30,24 @@ pub(super) async fn the_end_of_a_shard_clears_the_mark(store: &dyn LeaseStore) {
     assert_eq!(row.lease().await.wanted_by, None);
 }
 
+pub(super) async fn an_ask_can_be_withdrawn(store: &dyn LeaseStore) {
+    let row = TestRow::new(store, "a withdrawn ask");
+    let held = row.taken(ONE).await;
+    row.ask(row.lease().await.seen(), TWO).await;
+    let marked = row.lease().await;
+    let withdrawn = row.withdraw_ask(marked.seen()).await;
+    if withdrawn == Write::Refused(None) {
+        // The store leaves it out.
+        assert_eq!(row.lease().await, marked, "a refused write changes nothing");
+        return;
+    }
+    assert_eq!(withdrawn, Write::Applied(()));
+    let lease = Lease { counter: marked.counter + 1, wanted_by: None, ..marked.clone() };
+    assert_eq!(row.lease().await, lease);
+    assert_eq!(row.withdraw_ask(marked.seen()).await, Write::Refused(Some(lease)));
+    assert_eq!(row.renew(&held).await, Write::Applied(()), "the holder keeps its lease");
+}
+
 pub(super) async fn an_ask_that_saw_another_state_is_refused(store: &dyn LeaseStore) {
     let row = TestRow::new(store, "an outdated ask");
     assert_eq!(row.ask(Seen { epoch: 1, counter: 1 }, TWO).await, Write::Refused(None));

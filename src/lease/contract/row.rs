@@ -76,6 +76,10 @@ impl<'a> TestRow<'a> {
         self.store.ask(&self.key, seen, by).await.expect("the ask returns no error")
     }
 
+    pub(super) async fn withdraw_ask(&self, seen: Seen) -> Write {
+        self.store.withdraw_ask(&self.key, seen).await.expect("the withdrawal returns no error")
+    }
+
     pub(super) async fn delete(&self, seen: Seen) -> Write {
         self.store.delete(&self.key, seen).await.expect("the delete returns no error")
     }

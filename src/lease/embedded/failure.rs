@@ -20,6 +20,7 @@ pub(super) fn failed(path: &Path, error: Error) -> StoreError {
         Error::Io(io) => match io.kind() {
             ErrorKind::NotFound => "there is no such file or folder: make the folder first",
             ErrorKind::IsADirectory => "that is a folder: name a file in it",
+            ErrorKind::InvalidInput => "that is a symbolic link, or no file: name the file itself",
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 "permission denied: this process has to read and write the file and its folder"
             }

@@ -10,12 +10,15 @@
 
 use std::{
     any::Any,
-    fs, io,
+    fs::{self, OpenOptions},
+    io::{self, ErrorKind},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
 };
 
-use redb::{Builder, Database, DatabaseError, Durability, ReadableTable, TableDefinition, TableHandle};
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadableTable, TableDefinition, TableHandle, backends::FileBackend,
+};
 use uuid::Uuid;
 
 use super::{
@@ -118,27 +121,69 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// Opens the database at a path.
 fn database(path: &Path, mode: OpenMode) -> Result<Database, DatabaseError> {
-    if mode == OpenMode::Existing {
-        return builder().open(path);
+    let file = match existing(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound && mode == OpenMode::Create => {
+            create_empty(path)?;
+            existing(path)?
+        }
+        file => file?,
+    };
+    // The file is not empty, so this creates nothing.
+    let database = builder().create_with_backend(FileBackend::new(file)?)?;
+    if mode == OpenMode::Create {
+        sync_folder(path)?;
     }
-    create_empty(path);
-    let database = builder().create(path)?;
-    sync_folder(path)?;
     Ok(database)
 }
 
-/// If no file exists, puts an empty database there in one step, so that a process that is killed meanwhile leaves no
-/// half-made file. If this fails, the caller creates the database in place and gets the error.
-fn create_empty(path: &Path) {
-    if path.try_exists().unwrap_or(true) {
-        return;
+/// Opens a file that is there. A symbolic link is refused: whoever may write to the folder could lead this process, which
+/// may be allowed more, to another file. So is an empty file, which another program may have made.
+fn existing(path: &Path) -> io::Result<fs::File> {
+    let named = fs::symlink_metadata(path)?;
+    if !named.is_file() && !named.is_dir() {
+        return Err(ErrorKind::InvalidInput.into());
     }
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let opened = file.metadata()?;
+    // A link that replaced the file before it was opened.
+    if !is_same_file(&opened, &fs::symlink_metadata(path)?) {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    if opened.len() == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn is_same_file(opened: &fs::Metadata, named: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (opened.dev(), opened.ino()) == (named.dev(), named.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same_file(_opened: &fs::Metadata, named: &fs::Metadata) -> bool {
+    named.is_file()
+}
+
+/// Puts an empty database there in one step, so that a process that is killed meanwhile leaves no half-made file. Where
+/// the file system has no links, the database is made in place.
+fn create_empty(path: &Path) -> Result<(), DatabaseError> {
     let new = path.with_added_extension(format!("new-{}", Uuid::new_v4()));
-    if builder().create(&new).is_ok() {
-        // Unlike a rename, a link never replaces the file of a faster process.
-        let _ = fs::hard_link(&new, path);
-    }
+    let linked = create_in_place(&new).and_then(|()| Ok(fs::hard_link(&new, path)?));
     let _ = fs::remove_file(&new);
+    // Unlike a rename, a link never replaces the file of a faster process.
+    if linked.is_ok() || fs::symlink_metadata(path).is_ok() { Ok(()) } else { create_in_place(path) }
+}
+
+/// Creates an empty database that nobody but this user may read or write.
+fn create_in_place(path: &Path) -> Result<(), DatabaseError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    drop(builder().create_with_backend(FileBackend::new(options.open(path)?)?)?);
+    Ok(())
 }
 
 /// Syncs the folder: a new file survives a power loss only once its folder is on the disk, too.

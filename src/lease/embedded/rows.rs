@@ -116,6 +116,11 @@ impl<'txn> Rows<'txn> {
         self.update(key, |row| row.seen() == seen, SyncNeed::Now, |row| row.wanted_by = Some(by))
     }
 
+    /// See [`LeaseStore::withdraw_ask`](crate::LeaseStore::withdraw_ask).
+    pub(super) fn withdraw_ask(&mut self, key: &LeaseKey, seen: Seen) -> Result<Write, StepError> {
+        self.update(key, |row| row.seen() == seen, SyncNeed::Now, |row| row.wanted_by = None)
+    }
+
     /// See [`LeaseStore::delete`](crate::LeaseStore::delete).
     pub(super) fn delete(&mut self, key: &LeaseKey, seen: Seen) -> Result<Write, StepError> {
         match self.get(key)? {

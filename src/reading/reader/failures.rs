@@ -97,11 +97,14 @@ impl Reader {
         // A listing shows before the next attempt whether the shard or the whole stream is gone, and the next attempt
         // shows whether the checkpoint is.
         let may_pass = matches!(kind, FailureKind::NotFound | FailureKind::InvalidPosition);
-        if !may_pass || !is_first {
+        // The next attempt makes a new connection.
+        let reconnects = failure.is_lost_connection() && is_first;
+        if !reconnects && (!may_pass || !is_first) {
             self.report(failure, self.failed_calls.count(), gives_up);
         }
         match next {
             AfterFailure::Retry(pause) => {
+                let pause = if reconnects { Duration::ZERO } else { pause };
                 self.pace.read_done(now, ReadOutcome::Failed(pause));
                 ReadStep::Again
             }

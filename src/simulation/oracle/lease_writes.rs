@@ -71,6 +71,11 @@ impl Oracle {
         self.models.get_mut(key.shard.as_str()).unwrap().wanted_by = Some(by.to_owned());
     }
 
+    pub(super) fn ask_withdrawn(&mut self, key: &LeaseKey) {
+        self.log.push(format!("the ask for {} is withdrawn at {} ms", key.shard, self.clock.millis()));
+        self.models.get_mut(key.shard.as_str()).unwrap().wanted_by = None;
+    }
+
     pub(super) fn stored(&mut self, held: &Held, checkpoint: &Checkpoint) {
         let shard = held.key.shard.as_str();
         let what = format!("{shard}, epoch {}: {checkpoint}", held.epoch);

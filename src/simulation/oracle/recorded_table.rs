@@ -77,6 +77,10 @@ impl LeaseStore for RecordedTable {
         self.show(self.rows.ask(key, seen, by), move |oracle, ()| oracle.asked(key, by))
     }
 
+    fn withdraw_ask<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
+        self.show(self.rows.withdraw_ask(key, seen), move |oracle, ()| oracle.ask_withdrawn(key))
+    }
+
     fn delete<'a>(&'a self, key: &'a LeaseKey, seen: Seen) -> StoreFuture<'a, Write> {
         self.show(self.rows.delete(key, seen), move |oracle, ()| oracle.removed(key))
     }

@@ -214,7 +214,7 @@ async fn expired_credentials_yield_errors_that_name_action_and_stream_and_lose_n
         }
     }
     for (class, text) in said {
-        assert!(matches!(class, ErrorClass::Transient | ErrorClass::Lasting), "{text}");
+        assert!(matches!(class, ErrorClass::Transient | ErrorClass::Lasting), "{class:?}: {text}");
         assert!(text.contains("stream s"), "{text}");
         let actions = ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"];
         assert!(actions.into_iter().any(|action| text.contains(action)), "{text}");

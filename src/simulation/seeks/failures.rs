@@ -162,3 +162,35 @@ async fn a_seek_error_is_transient() {
     harness.kinesis.put("a", 1);
     assert!(matches!(item(&mut subscription).await, Some(Ok(_))));
 }
+
+// A6, L9
+#[tokio::test(start_paused = true)]
+async fn closing_ends_a_seek_whose_calls_hang() {
+    let shards: Vec<String> = (0..200).map(|n| format!("s{n:03}.")).collect();
+    let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
+    let me = harness.instance("me");
+    let subscription = me.subscribe(horizon()).await;
+    let late = Fault::FailAfter(seconds(90), FailureKind::Unreachable);
+    me.service.script.plan(Rule::on(ServiceOp::GetShardIterator).always(), late);
+    let seeker = subscription.seeker();
+    let seek = tokio::spawn(async move { seeker.seek(KinesisPosition::horizon()).await });
+    sleep(seconds(1)).await;
+    let begun = harness.millis();
+    assert!(subscription.close().await.is_clean());
+    assert_eq!((harness.millis() - begun, harness.shares().await.len()), (0, 0));
+    assert!(matches!(seek.await.unwrap(), Err(KinesisError::NotConnected)));
+}
+
+// A6, E5: a shard that cannot be moved does not keep the instance from its other work.
+#[tokio::test(start_paused = true)]
+async fn a_seek_whose_calls_hang_ends_after_half_a_minute_and_names_the_shards() {
+    let shards: Vec<String> = (0..200).map(|n| format!("s{n:03}.")).collect();
+    let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
+    let me = harness.instance("me");
+    let subscription = me.subscribe(horizon()).await;
+    me.service.script.plan(Rule::on(ServiceOp::GetShardIterator).always(), Fault::Hang);
+    let begun = harness.millis();
+    let failed = subscription.seeker().seek(KinesisPosition::horizon()).await.unwrap_err();
+    let KinesisError::Seek { shards, source, .. } = &failed else { panic!("{failed}") };
+    assert_eq!((shards.len(), source.kind(), harness.millis() - begun), (200, FailureKind::Unreachable, 30_000));
+}

@@ -182,3 +182,23 @@ async fn a_shard_handed_over_before_any_delivery_continues_at_the_first_record_r
     assert_eq!(name(&next(&mut b).await), "a0");
     drop(first);
 }
+
+// E5, L9
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_closes_takes_its_requests_back() {
+    let harness = Harness::new(&["a", "b"]);
+    harness.kinesis.put("a", 1);
+    let mut a = harness.instance("A").subscribe(horizon()).await;
+    let open = next(&mut a).await;
+    let b = harness.instance("B").subscribe(horizon()).await;
+    // A drains "a", because B asked for it.
+    harness.until(5_000).await;
+    assert_eq!(harness.row("a").await.unwrap().wanted_by.as_deref(), Some("B"));
+    assert!(b.close().await.is_clean());
+    assert_eq!(harness.row("a").await.unwrap().wanted_by, None);
+    open.nack();
+    harness.until(10_000).await;
+    let again = next(&mut a).await;
+    assert_eq!((name(&again), again.epoch(), harness.owner("a").await.as_str()), ("a0", 2, "A"));
+    assert!(harness.millis() <= 10_000, "{}", harness.millis());
+}

@@ -14,7 +14,7 @@ use crate::{
     kinesis::ListedShard,
     state::{context::SubscriptionContext, page::Page, shard::lease_term::LeaseTerm, tracker::Tracker},
     types::id::ShardId,
-    util::mutex::lock,
+    util::{clock::BothClocks, mutex::lock},
 };
 
 /// See [the module](crate::state::shard).
@@ -118,6 +118,14 @@ impl Shard {
 
     pub(super) fn write<T>(&self, step: impl FnOnce(&mut ShardInner) -> T) -> T {
         step(&mut lock(&self.inner))
+    }
+
+    /// Checks whether the host was suspended. If so, the lease has less time left than it seems, and is renewed at once.
+    pub(super) fn notice_suspension(&self, inner: &mut ShardInner) {
+        let Some(term) = &mut inner.term else { return };
+        if term.notice_suspension(BothClocks::now()) {
+            self.context.wakeups.wake_renewer(&self.id);
+        }
     }
 
     /// Like [`write`](Self::write), for steps after which the renewer may have to do something at once.

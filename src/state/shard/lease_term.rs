@@ -6,7 +6,7 @@
 //! When the store works again and no other instance took the shard, reading continues where it stopped, under the same
 //! epoch.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,13 +16,13 @@ use crate::{
     error::service::{StoreError, StoreErrorKind},
     lease::Held,
     state::tracker::Tracker,
-    util::{backoff::doubled, watched::Watched},
+    util::{backoff::doubled, clock::BothClocks, watched::Watched},
 };
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// A call that is due this soon is made now, so that leases taken together are renewed together.
+/// A call that is due this soon is made now, so that the renewer wakes less often.
 pub(crate) const GRAIN: Duration = Duration::from_millis(20);
 
 /// What waiters for the store see. Each lease term has its own, so that a commit that is polled late still sees how its
@@ -170,6 +170,10 @@ pub(crate) struct LeaseTerm {
     retry: Option<Retry>,
     /// A call is under way.
     is_busy: bool,
+    /// The host was suspended since the call under way was sent.
+    suspended_in_call: bool,
+    /// When the term last checked whether the host was suspended.
+    clocks: BothClocks,
 }
 
 impl LeaseTerm {
@@ -192,7 +196,34 @@ impl LeaseTerm {
             renew_at: sent_at + settings.renew_interval,
             retry: None,
             is_busy: false,
+            suspended_in_call: false,
+            clocks: BothClocks::now(),
         }
+    }
+
+    /// Counts the time for which the host was suspended since the last check: other instances have seen it pass (E3).
+    /// Returns whether there was any.
+    pub(crate) fn notice_suspension(&mut self, clocks: BothClocks) -> bool {
+        let gap = clocks.suspended_since(mem::replace(&mut self.clocks, clocks));
+        if gap.is_zero() {
+            return false;
+        }
+        let moved = |at: Instant| at.checked_sub(gap).unwrap_or(clocks.monotonic());
+        (self.deadline, self.renew_at) = (moved(self.deadline), moved(self.renew_at));
+        self.suspended_in_call = self.is_busy;
+        tracing::warn!(?gap, "the host was suspended, or its wall clock was set forward");
+        true
+    }
+
+    /// Moves the first renewal forward by this part of the interval, so that leases taken together are renewed one
+    /// after the other.
+    pub(crate) fn renew_earlier(&mut self, part: f64, settings: &Settings) {
+        self.renew_at -= settings.renew_interval.mul_f64(part);
+    }
+
+    /// When a renewal that is due can wait no longer. None if that time has come.
+    pub(crate) fn renewal_waits_until(&self, now: Instant, settings: &Settings) -> Option<Instant> {
+        Some(self.renew_at + settings.renew_interval / 2).filter(|until| now < *until)
     }
 
     /// Whether records may be delivered now.
@@ -352,14 +383,19 @@ impl LeaseTerm {
     /// Notes that the call was sent: no other call is due until its result is known.
     pub(crate) fn op_sent(&mut self) {
         self.is_busy = true;
+        self.suspended_in_call = false;
     }
 
     /// Notes that the call, sent at `sent_at`, was applied. It may belong to a generation that is over by now.
     pub(crate) fn applied(&mut self, store_op: &StoreOp, is_current: bool, sent_at: Instant, settings: &Settings) {
         self.is_busy = false;
         self.retry = None;
-        self.deadline = sent_at + settings.lease_ttl;
-        self.renew_at = sent_at + settings.renew_interval;
+        if !self.suspended_in_call {
+            self.deadline = sent_at + settings.lease_ttl;
+        }
+        // A renewal that was made a little early does not move the next one.
+        let due_at = if *store_op == StoreOp::Renew { self.renew_at.max(sent_at) } else { sent_at };
+        self.renew_at = if self.suspended_in_call { sent_at } else { due_at + settings.renew_interval };
         let StoreOp::Save(checkpoint, upto) = store_op else { return };
         self.saved_at = sent_at;
         self.opening = OpeningCheckpoint::Stored;

@@ -26,6 +26,11 @@ impl Shards {
         Arc::clone(shards.entry(shard.clone()).or_insert_with(new))
     }
 
+    /// Forgets a shard that left the stream. Whoever still works on it keeps it.
+    pub(crate) fn forget(&self, shard: &ShardId) {
+        lock(&self.0).remove(shard);
+    }
+
     pub(crate) fn all(&self) -> Vec<Arc<Shard>> {
         lock(&self.0).values().map(Arc::clone).collect()
     }

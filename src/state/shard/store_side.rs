@@ -37,12 +37,23 @@ pub(crate) struct InFlightOp {
     generation: u64,
 }
 
+/// What the renewer has to do for a shard now.
+#[derive(Clone, Debug)]
+pub(crate) enum NextOp {
+    None,
+    /// A renewal is due and waits until fewer are under way, but no longer than this.
+    WaitsUntil(Instant),
+    Send(InFlightOp),
+}
+
 impl Shard {
     /// Begins a lease term, and with it a generation. The call that took the lease was sent at `sent_at`.
     /// `has_checkpoint`: the row had a checkpoint before.
     pub(crate) fn begin(&self, lease: &Lease, held: Held, has_checkpoint: bool, sent_at: Instant) -> ShardOpening {
         let epoch = held.epoch;
-        let term = LeaseTerm::new(held, sent_at, has_checkpoint, &self.context.settings);
+        let settings = &self.context.settings;
+        let mut term = LeaseTerm::new(held, sent_at, has_checkpoint, settings);
+        term.renew_earlier(self.context.next_renewal_phase(), settings);
         let stop = term.stop.clone();
         self.write(|inner| {
             inner.term = Some(term);
@@ -185,13 +196,22 @@ impl Shard {
         })
     }
 
-    /// The store call that is due now, noted as sent.
-    pub(crate) fn next_op(&self, now: Instant) -> Option<InFlightOp> {
+    /// The store call that is due now, noted as sent. With `renewals_wait`, a renewal is sent only if it is late.
+    pub(crate) fn next_op(&self, now: Instant, renewals_wait: bool) -> NextOp {
+        let settings = &self.context.settings;
         self.write(|inner| {
-            let term = inner.term.as_mut()?;
-            let store_op = term.store_op(&inner.tracker, now, &self.context.settings)?;
+            self.notice_suspension(inner);
+            let Some(term) = inner.term.as_mut() else { return NextOp::None };
+            let Some(store_op) = term.store_op(&inner.tracker, now, settings) else { return NextOp::None };
+            if store_op == StoreOp::Renew
+                && renewals_wait
+                && let Some(until) = term.renewal_waits_until(now, settings)
+            {
+                return NextOp::WaitsUntil(until);
+            }
             term.op_sent();
-            Some(InFlightOp { store_op, held: term.held.clone(), generation: inner.tracker.generation() })
+            let generation = inner.tracker.generation();
+            NextOp::Send(InFlightOp { store_op, held: term.held.clone(), generation })
         })
     }
 
@@ -204,6 +224,7 @@ impl Shard {
     /// Notes that a store call was applied. False if its lease term is over.
     pub(crate) fn applied(&self, op: &InFlightOp, sent_at: Instant) -> bool {
         let current = self.write_and_wake(|inner| {
+            self.notice_suspension(inner);
             let Some(term) = inner.term.as_mut().filter(|term| term.held == op.held) else { return false };
             let is_current = op.generation == inner.tracker.generation();
             term.applied(&op.store_op, is_current, sent_at, &self.context.settings);

@@ -23,13 +23,16 @@ pub(crate) struct ShardView {
 impl Shard {
     /// A snapshot of the state. Costs one short lock.
     pub(crate) fn view(&self) -> ShardView {
-        self.write(|inner| ShardView {
-            term: inner.term.as_ref().map(LeaseTerm::view),
-            elsewhere: inner.elsewhere.as_ref().map(|(_, epoch)| *epoch),
-            service: inner.service,
-            was_opened: inner.first_opening.is_some(),
-            gave_up: inner.gave_up,
-            ended_here: inner.ended_here,
+        self.write(|inner| {
+            self.notice_suspension(inner);
+            ShardView {
+                term: inner.term.as_ref().map(LeaseTerm::view),
+                elsewhere: inner.elsewhere.as_ref().map(|(_, epoch)| *epoch),
+                service: inner.service,
+                was_opened: inner.first_opening.is_some(),
+                gave_up: inner.gave_up,
+                ended_here: inner.ended_here,
+            }
         })
     }
 }
