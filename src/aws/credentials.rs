@@ -232,10 +232,7 @@ impl Error for LoadError {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        sync::atomic::{AtomicUsize, Ordering},
-        time::SystemTime,
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use aws_config::{retry::RetryConfig, timeout::TimeoutConfig};
     use tokio::time::sleep;
@@ -268,7 +265,7 @@ mod tests {
                     return Err(CredentialsError::not_loaded("the session has ended"));
                 }
                 let expiry = self.life.map(|life| UNIX_EPOCH + Duration::from_millis(unix_now()) + life);
-                Ok(Credentials::new(format!("key{nth}"), "secret", None, expiry.map(SystemTime::from), "scripted"))
+                Ok(Credentials::new(format!("key{nth}"), "secret", None, expiry, "scripted"))
             })
         }
     }

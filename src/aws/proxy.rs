@@ -81,23 +81,77 @@ mod tests {
         }
     }
 
-    // L3
     #[cfg(feature = "default-https-client")]
-    #[test]
-    fn only_a_server_on_this_host_is_reached_past_proxies_and_a_client_of_the_user_stays() {
-        let changed = |endpoint| past_for_this_host(SdkConfig::builder().build(), endpoint).http_client().is_some();
-        for (endpoint, direct) in [
-            (Some("http://127.0.0.1:4567"), true),
-            (Some("http://localhost:4566/"), true),
-            (Some("http://[::1]:80"), true),
-            (Some("http://localstack:4566"), false),
-            (Some("https://localhost:4566"), false),
-            (None, false),
-        ] {
-            assert_eq!(changed(endpoint), direct, "{endpoint:?}");
+    mod direct {
+        use std::{
+            env,
+            io::{Read, Write},
+            net::TcpListener,
+            process::Command,
+            thread,
+        };
+
+        use super::super::*;
+        use crate::{
+            aws::{
+                canned::Canned,
+                config::{Access, KINESIS, load},
+            },
+            kinesis::{Listing, SdkService, Service},
+        };
+
+        // L3
+        #[test]
+        fn only_a_server_on_this_host_is_reached_past_proxies_and_a_client_of_the_user_stays() {
+            let changed = |endpoint| past_for_this_host(SdkConfig::builder().build(), endpoint).http_client().is_some();
+            for (endpoint, direct) in [
+                (Some("http://127.0.0.1:4567"), true),
+                (Some("http://localhost:4566/"), true),
+                (Some("http://[::1]:80"), true),
+                (Some("http://localstack:4566"), false),
+                (Some("https://localhost:4566"), false),
+                (None, false),
+            ] {
+                assert_eq!(changed(endpoint), direct, "{endpoint:?}");
+            }
+            let canned = Canned::new([]);
+            let config = past_for_this_host(canned.config().build(), Some("http://127.0.0.1:1"));
+            assert!(format!("{:?}", config.http_client()).contains("Canned"));
         }
-        let canned = crate::aws::canned::Canned::new([]);
-        let config = past_for_this_host(canned.config().build(), Some("http://127.0.0.1:1"));
-        assert!(format!("{:?}", config.http_client()).contains("Canned"));
+
+        /// Serves one empty response, and asks for it as a user's broker does.
+        fn list_from_this_host() {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
+            thread::spawn(move || {
+                let (mut stream, mut request) = (listener.accept().unwrap().0, [0; 4_096]);
+                assert!(stream.read(&mut request).unwrap() > 0);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+                while stream.read(&mut request).is_ok_and(|read| read > 0) {}
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let access = Access { endpoint, region: None, test_credentials: true };
+                let config = load(&access, KINESIS).await.unwrap();
+                SdkService::new(&config).list(Listing::Stream("s")).await.unwrap();
+            });
+        }
+
+        // L3
+        #[test]
+        fn a_server_on_this_host_is_reached_although_the_environment_names_a_dead_proxy() {
+            const CHILD: &str = "KINESIS_STREAM_BEHIND_A_PROXY";
+            if env::var(CHILD).is_ok() {
+                return list_from_this_host();
+            }
+            let this = "aws::proxy::tests::direct::a_server_on_this_host_is_reached_although_the_environment_names_a_dead_proxy";
+            let mut child = Command::new(env::current_exe().unwrap());
+            for proxy in ["HTTP_PROXY", "ALL_PROXY"] {
+                child.env(proxy, "http://127.0.0.1:9");
+            }
+            let ended = child.args(["--exact", this]).env(CHILD, "1").output().unwrap();
+            let told = String::from_utf8_lossy(&ended.stdout);
+            assert!(ended.status.success() && told.contains("1 passed"), "{told}");
+        }
     }
 }
