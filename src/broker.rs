@@ -39,7 +39,10 @@ use crate::{
 #[derive(Clone)]
 #[must_use = "a broker does nothing until it is connected"]
 pub struct KinesisBroker {
-    config: ConfigSource,
+    /// The configuration that the user brought. None means the SDK's standard chain.
+    config: Option<Box<SdkConfig>>,
+    /// Settings that take precedence over it.
+    access: Access,
     call_timeout: Option<Duration>,
     names: Names,
     store: Store,
@@ -71,15 +74,6 @@ impl Store {
     }
 }
 
-/// Where the configuration of the SDK comes from.
-#[derive(Clone)]
-enum ConfigSource {
-    /// The SDK's standard chain, with these settings on top.
-    Chain(Access),
-    /// The user.
-    Given(Box<SdkConfig>),
-}
-
 /// The name of the consumer, and the id under which this instance owns leases.
 #[derive(Clone)]
 struct Names {
@@ -97,21 +91,22 @@ impl KinesisBroker {
     /// A broker that takes its configuration from the SDK's standard chain: environment, profile, web identity,
     /// container, instance.
     pub fn new() -> Self {
-        Self::with(ConfigSource::Chain(Access::default()))
+        Self::with(None)
     }
 
     /// A broker that uses this configuration. Its timeouts and retries apply, with one exception: the SDK never retries
     /// GetRecords and PutRecords, because this library paces and retries them.
     ///
-    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
-    /// change this configuration.
+    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials)
+    /// take precedence over it.
     pub fn from_config(config: SdkConfig) -> Self {
-        Self::with(ConfigSource::Given(Box::new(config)))
+        Self::with(Some(Box::new(config)))
     }
 
-    fn with(config: ConfigSource) -> Self {
+    fn with(config: Option<Box<SdkConfig>>) -> Self {
         Self {
             config,
+            access: Access::default(),
             call_timeout: None,
             names: Names { consumer: "default".into(), owner: Uuid::new_v4().to_string().into() },
             store: Store::Default(MemoryLeaseStore::new(), Arc::new(Once::new())),
@@ -203,8 +198,8 @@ impl KinesisBroker {
         }
         if self.connection.is_new() {
             let config = match &self.config {
-                ConfigSource::Chain(access) => config::load(access, config::KINESIS).await?,
-                ConfigSource::Given(config) => (**config).clone(),
+                None => config::load(&self.access, config::KINESIS).await?,
+                Some(config) => config::with_access((**config).clone(), &self.access)?,
             };
             config::check(&config, config::KINESIS)?;
             let config = match self.call_timeout {
@@ -218,9 +213,7 @@ impl KinesisBroker {
     }
 
     fn set(mut self, set: impl FnOnce(&mut Access)) -> Self {
-        if let ConfigSource::Chain(access) = &mut self.config {
-            set(access);
-        }
+        set(&mut self.access);
         self
     }
 }
@@ -247,7 +240,8 @@ impl ConnectedKinesisBroker {
     /// Subscribes to a stream. When this returns, the subscription is reading: every shard whose lease this instance
     /// could take has its first iterator, so records that are published from then on are read.
     ///
-    /// Later failures are errors of the stream. If another subscription of this consumer to the same stream is closing,
+    /// Calls that are throttled, an outage of the service and credentials that do not load yet are waited for, up to a
+    /// minute. Later failures are errors of the stream. If another subscription of this consumer to the same stream is closing,
     /// this waits for it to finish.
     ///
     /// # Errors
@@ -256,8 +250,11 @@ impl ConnectedKinesisBroker {
     /// - [`KinesisError::AlreadySubscribed`]: this consumer already reads the stream over this connection.
     /// - [`KinesisError::Stream`]: the stream does not exist, is being deleted, or did not become active within a
     ///   minute.
-    /// - [`KinesisError::Denied`]: the credentials are missing or wrong, or do not allow to describe the stream.
+    /// - [`KinesisError::Denied`]: the credentials are wrong, do not allow to describe the stream, or could not be loaded
+    ///   for a minute.
     /// - [`KinesisError::Service`]: the endpoint cannot be reached or fails in another way.
+    /// - [`KinesisError::Store`]: the lease store cannot work as it is set up (no table, no permission, a table with another
+    ///   key), or its leases could not be read for a minute.
     /// - [`KinesisError::NotConnected`]: the connection was shut down.
     ///
     /// # Cancel safety

@@ -118,7 +118,8 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// The lease store failed. The library retries. If a lease cannot be renewed for its whole time to live, its shard
+    /// The lease store failed. The library retries, and the class is [`Transient`](ErrorClass::Transient). From
+    /// `subscribe` the error is final, and the class is [`Fatal`](ErrorClass::Fatal). If a lease cannot be renewed for its whole time to live, its shard
     /// delivers no records until a renewal succeeds.
     #[error("stream {stream}{}: the lease store failed while {action}", shard.as_ref().map(|s| format!(", shard {s}")).unwrap_or_default())]
     #[non_exhaustive]
@@ -310,7 +311,7 @@ pub enum KinesisError {
         lasted: Duration,
         /// The last failure: [`Read`](Self::Read), [`List`](Self::List), [`Store`](Self::Store) or
         /// [`DeadLetter`](Self::DeadLetter).
-        source: Arc<KinesisError>,
+        source: Arc<Self>,
     },
 
     /// The service refuses this record permanently, for example because it is too large for the stream. It was sent
@@ -392,6 +393,7 @@ impl KinesisError {
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
+            Self::Store { source, .. } if source.ended_start() => ErrorClass::Fatal,
             Self::List { .. }
             | Self::Read { .. }
             | Self::Store { .. }
@@ -421,7 +423,7 @@ impl KinesisError {
         let stream = Arc::from(stream);
         match source.kind() {
             FailureKind::NotFound | FailureKind::NotReady => Self::Stream { stream, source },
-            FailureKind::Denied => Self::Denied { action: source.action(), stream, source },
+            FailureKind::Denied | FailureKind::Credentials => Self::Denied { action: source.action(), stream, source },
             _ => Self::Service { stream, source },
         }
     }

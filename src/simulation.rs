@@ -61,6 +61,7 @@ mod sharing;
 mod slow_calls;
 mod spoilable_table;
 mod spoilt_rows;
+mod start;
 mod stats;
 mod stop_at_tip;
 mod store_failures;

@@ -5,10 +5,7 @@
 use std::{error::Error, net::TcpListener};
 
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_credential_types::{
-    Credentials,
-    provider::{SharedCredentialsProvider, future::ProvideCredentials as Providing},
-};
+use aws_credential_types::provider::{SharedCredentialsProvider, future::ProvideCredentials as Providing};
 use aws_sdk_kinesis::{
     error::{ProvideErrorMetadata, SdkError},
     operation::describe_stream_summary::DescribeStreamSummaryError,
@@ -156,6 +153,8 @@ async fn unavailable_credentials_fail_the_start_before_any_call_is_sent() {
     kinesis.faults().clear();
     let config = config(&kinesis.endpoint()).credentials_provider(SharedCredentialsProvider::new(Empty)).build();
     let broker = KinesisBroker::from_config(config).connect().await.unwrap();
+    // The start waits for credentials for a minute.
+    tokio::time::pause();
     let error = refusal(&broker, STREAM).await;
     is_fit(&error);
     assert!(matches!(error, KinesisError::Denied { .. }), "{error}");
@@ -372,12 +371,10 @@ async fn the_source_chain_of_an_error_leads_to_the_sdk_error() {
 
 // L3
 #[tokio::test]
-async fn an_sdk_config_of_the_user_is_used_as_it_is() {
+async fn an_endpoint_takes_precedence_over_the_one_of_an_sdk_config() {
     let kinesis = kinesis().await;
-    let keys = Credentials::new("test", "test", None, None, "test");
-    let config = config(&kinesis.endpoint()).credentials_provider(SharedCredentialsProvider::new(keys)).build();
-    let broker = KinesisBroker::from_config(config).endpoint("http://127.0.0.1:1").region("nowhere-1");
-    let broker = broker.connect().await.unwrap();
+    let broker = KinesisBroker::from_config(config("http://127.0.0.1:1").build()).endpoint(kinesis.endpoint());
+    let broker = broker.test_credentials().connect().await.unwrap();
     broker.publisher().publish(STREAM, Outgoing::new("key", "payload")).await.unwrap();
     assert_eq!(kinesis.faults().count(Op::PutRecord), 1);
 }

@@ -65,7 +65,7 @@ where
 
 /// The service answered with an error.
 fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
-    let kind = meta.code().and_then(of_code).unwrap_or_else(|| of_status(status));
+    let kind = meta.code().and_then(|code| of_answer(code, meta.message())).unwrap_or_else(|| of_status(status));
     let detail = match (meta.code(), meta.message()) {
         (Some(code), Some(message)) => format!("{code}: {message}"),
         (Some(code), None) => code.to_owned(),
@@ -73,6 +73,19 @@ fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
         (None, None) => format!("HTTP {status} without an error code"),
     };
     (kind, cut(&detail).into_owned())
+}
+
+/// The kind for an error code and its message. A signature is refused if it does not match, and also if it is too old or
+/// too young, as after a pause of the process; the next one is good.
+pub(crate) fn of_answer(code: &str, message: Option<&str>) -> Option<FailureKind> {
+    let is_late = || {
+        let message = message.unwrap_or_default();
+        ["Signature expired", "Signature not yet current"].iter().any(|text| message.contains(text))
+    };
+    match of_code(code) {
+        Some(FailureKind::Denied) if is_late() => Some(FailureKind::Credentials),
+        kind => kind,
+    }
 }
 
 /// The response is not one of Kinesis: a gateway answered, or the server closed the connection half-way.
@@ -84,7 +97,7 @@ fn unreadable(status: u16) -> (FailureKind, String) {
 fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, String) {
     let mut causes = iter::successors(error.source(), |cause| (*cause).source());
     if causes.any(<dyn Error>::is::<CredentialsError>) {
-        return (FailureKind::Denied, "no credentials".to_owned());
+        return (FailureKind::Credentials, "no credentials".to_owned());
     }
     let detail = if kind == FailureKind::Unreachable { "no answer" } else { "the request could not be sent" };
     (kind, detail.to_owned())
@@ -98,7 +111,7 @@ fn unsent(error: &(dyn Error + 'static), kind: FailureKind) -> (FailureKind, Str
 ///
 /// [KMS]: https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html#API_GetRecords_Errors
 /// [common]: https://docs.aws.amazon.com/kinesis/latest/APIReference/CommonErrors.html
-pub(crate) fn of_code(code: &str) -> Option<FailureKind> {
+fn of_code(code: &str) -> Option<FailureKind> {
     let kind = match code {
         "ProvisionedThroughputExceededException"
         | "LimitExceededException"
@@ -115,10 +128,11 @@ pub(crate) fn of_code(code: &str) -> Option<FailureKind> {
         "ExpiredIteratorException" => FailureKind::IteratorExpired,
         "ResourceNotFoundException" => FailureKind::NotFound,
         "ResourceInUseException" => FailureKind::NotReady,
+        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "RequestTimeTooSkewed" => {
+            FailureKind::Credentials
+        }
         "AccessDenied"
         | "AccessDeniedException"
-        | "ExpiredToken"
-        | "ExpiredTokenException"
         | "IncompleteSignature"
         | "IncompleteSignatureException"
         | "InvalidAccessKeyId"
@@ -131,9 +145,13 @@ pub(crate) fn of_code(code: &str) -> Option<FailureKind> {
         | "MissingAuthenticationTokenException"
         | "NotAuthorized"
         | "OptInRequired"
-        | "RequestExpired"
         | "SignatureDoesNotMatch"
         | "UnrecognizedClientException" => FailureKind::Denied,
+        "InternalFailure"
+        | "InternalFailureException"
+        | "InternalServerError"
+        | "ServiceUnavailable"
+        | "ServiceUnavailableException" => FailureKind::Unavailable,
         "ExpiredNextTokenException"
         | "InvalidAction"
         | "InvalidArgumentException"
@@ -157,6 +175,7 @@ fn of_status(status: u16) -> FailureKind {
         429 => FailureKind::Throttled,
         401 | 403 => FailureKind::Denied,
         413 => FailureKind::Rejected,
+        500.. => FailureKind::Unavailable,
         _ => FailureKind::Other,
     }
 }
@@ -201,13 +220,18 @@ mod tests {
             (FailureKind::IteratorExpired, "ExpiredIteratorException"),
             (FailureKind::NotFound, "ResourceNotFoundException"),
             (FailureKind::NotReady, "ResourceInUseException"),
-            (FailureKind::Denied, "AccessDeniedException UnrecognizedClientException InvalidSignatureException"),
-            (FailureKind::Denied, "ExpiredToken ExpiredTokenException MissingAuthenticationTokenException"),
-            (FailureKind::Denied, "KMSAccessDeniedException KMSOptInRequired"),
+            (FailureKind::Denied, "AccessDenied AccessDeniedException KMSAccessDeniedException KMSOptInRequired"),
+            (FailureKind::Credentials, "ExpiredToken ExpiredTokenException RequestExpired RequestTimeTooSkewed"),
+            (FailureKind::Denied, "UnrecognizedClientException InvalidSignatureException"),
+            (FailureKind::Denied, "MissingAuthenticationTokenException InvalidClientTokenId"),
             (FailureKind::Rejected, "InvalidArgumentException ValidationException SerializationException"),
             (FailureKind::Rejected, "ExpiredNextTokenException UnknownOperationException"),
             (FailureKind::KeyUnusable, "KMSDisabledException KMSInvalidStateException KMSNotFoundException"),
-            (FailureKind::Other, "InternalFailureException InternalFailure NeverHeardOfException"),
+            (
+                FailureKind::Unavailable,
+                "InternalFailureException InternalFailure InternalServerError ServiceUnavailable",
+            ),
+            (FailureKind::Other, "NeverHeardOfException"),
         ];
         for (kind, code) in table.iter().flat_map(|(kind, codes)| codes.split(' ').map(move |code| (kind, code))) {
             assert_eq!(with_code(code).kind(), *kind, "{code}");
@@ -220,9 +244,10 @@ mod tests {
         assert_eq!(bare(429), FailureKind::Throttled);
         assert_eq!(bare(403), FailureKind::Denied);
         assert_eq!(bare(413), FailureKind::Rejected);
-        for status in [400, 404, 500, 502, 503] {
-            assert_eq!(bare(status), FailureKind::Other, "{status}");
+        for (status, kind) in [(400, FailureKind::Other), (404, FailureKind::Other), (500, FailureKind::Unavailable)] {
+            assert_eq!(bare(status), kind, "{status}");
         }
+        assert_eq!((bare(502), bare(503)), (FailureKind::Unavailable, FailureKind::Unavailable));
         let unreadable = Failed::response_error("unexpected token '<'", response(429));
         assert_eq!(failure(Action::GetRecords, unreadable).kind(), FailureKind::Throttled);
     }
@@ -287,15 +312,31 @@ mod tests {
 
     // L3
     #[test]
-    fn missing_credentials_are_a_denial_that_names_them() {
+    fn missing_credentials_are_named_and_may_come_later() {
         let none = CredentialsError::not_loaded("no providers in chain provided credentials");
         let denied = dispatch(ConnectorError::other(none.into(), None));
-        assert_eq!(denied.kind(), FailureKind::Denied);
+        assert_eq!(denied.kind(), FailureKind::Credentials);
         assert_eq!(
             Chain(&denied).to_string(),
             "kinesis:GetRecords failed: no credentials: dispatch failure: other: the credential provider was not enabled: \
              no providers in chain provided credentials"
         );
+    }
+
+    // R10, L3
+    #[test]
+    fn a_signature_that_is_too_old_or_too_young_is_no_wrong_one() {
+        let kind = |code: &str, message: &str| {
+            answered(400, ErrorMetadata::builder().code(code).message(message).build()).kind()
+        };
+        let expired = "Signature expired: 20260101T000000Z is now earlier than 20260101T000500Z";
+        let young = "Signature not yet current: 20260101T001000Z is still later than 20260101T000500Z";
+        let wrong = "The request signature we calculated does not match the signature you provided.";
+        for code in ["InvalidSignatureException", "SignatureDoesNotMatch"] {
+            assert_eq!(kind(code, expired), FailureKind::Credentials);
+            assert_eq!(kind(code, young), FailureKind::Credentials);
+            assert_eq!(kind(code, wrong), FailureKind::Denied);
+        }
     }
 
     // R10

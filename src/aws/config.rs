@@ -1,15 +1,15 @@
 //! The SDK's configuration: loads it, or checks the one that the user brought. No configuration that passes the check
 //! makes the SDK panic.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use aws_config::{
     BehaviorVersion, ConfigLoader, Region, SdkConfig, environment::EnvironmentVariableRegionProvider,
     meta::region::RegionProviderChain, profile::ProfileFileRegionProvider, retry::RetryConfig, timeout::TimeoutConfig,
 };
-use aws_credential_types::Credentials;
+use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_smithy_runtime::client::defaults::default_http_client_plugin_v2;
-use aws_types::service_config::ServiceConfigKey;
+use aws_types::{origin::Origin, service_config::ServiceConfigKey};
 use http::{Uri, uri::Authority};
 
 use crate::error::KinesisError;
@@ -27,12 +27,56 @@ const TEST_REGION: &str = "us-east-1";
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// How to reach Kinesis. Unset parts come from the SDK's standard chain.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) endpoint: Option<String>,
     pub(crate) region: Option<String>,
     /// Sign with fixed keys that no AWS account knows and local servers accept.
     pub(crate) test_credentials: bool,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("endpoint", &self.endpoint.as_deref().map(without_user))
+            .field("region", &self.region)
+            .field("test_credentials", &self.test_credentials)
+            .finish()
+    }
+}
+
+/// A URL without the user and password that it may hold, for texts that people read.
+pub(crate) fn without_user(url: &str) -> String {
+    let start = url.find("//").map_or(0, |at| at + 2);
+    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
+    let host = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
+    format!("{}{}", &url[..start], &url[host..])
+}
+
+/// The keys of [`Access::test_credentials`].
+pub(crate) fn test_keys() -> Credentials {
+    Credentials::new("test", "test", None, None, "test credentials")
+}
+
+/// A configuration with these settings instead of its own.
+pub(crate) fn with_access(config: SdkConfig, access: &Access) -> Result<SdkConfig, KinesisError> {
+    let has_region = config.region().is_some();
+    let mut builder = config.into_builder();
+    if let Some(endpoint) = &access.endpoint {
+        check_endpoint(endpoint)?;
+        builder.set_endpoint_url(Some(endpoint.clone()));
+        // Otherwise an endpoint of the environment takes precedence.
+        builder.insert_origin("endpoint_url", Origin::shared_config());
+    }
+    if access.test_credentials {
+        builder.set_credentials_provider(Some(SharedCredentialsProvider::new(test_keys())));
+    }
+    if let Some(region) = access.region.clone() {
+        builder.set_region(Some(Region::new(region)));
+    } else if access.test_credentials && !has_region {
+        builder.set_region(Some(Region::from_static(TEST_REGION)));
+    }
+    Ok(builder.build())
 }
 
 /// Loads the configuration for this service. The first request fetches the credentials.
@@ -52,8 +96,7 @@ fn loader(access: &Access) -> ConfigLoader {
         loader = loader.endpoint_url(endpoint);
     }
     if access.test_credentials {
-        let keys = Credentials::new("test", "test", None, None, "test credentials");
-        loader = loader.credentials_provider(keys).region(local_region());
+        loader = loader.credentials_provider(test_keys()).region(local_region());
     }
     if let Some(region) = &access.region {
         loader = loader.region(Region::new(region.clone()));
@@ -130,7 +173,7 @@ pub(crate) fn timeouts(config: &SdkConfig, limit: Duration) -> TimeoutConfig {
 
 /// The endpoint that a client would use, if it is not the region's default. It can come from the environment or a
 /// profile, for this service or for all services; the [`SdkConfig`] itself does not hold it then.
-fn endpoint(config: &SdkConfig, service: &str) -> Option<String> {
+pub(crate) fn endpoint(config: &SdkConfig, service: &str) -> Option<String> {
     let configured = || config.endpoint_url().map(str::to_owned);
     if config.get_origin("endpoint_url").is_client_config() {
         return configured();
@@ -140,7 +183,7 @@ fn endpoint(config: &SdkConfig, service: &str) -> Option<String> {
     loaded.or_else(configured)
 }
 
-fn check_endpoint(endpoint: &str) -> Result<(), KinesisError> {
+pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), KinesisError> {
     let absolute = endpoint.parse::<Uri>().is_ok_and(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some_and(names_a_host)
     });
@@ -149,7 +192,7 @@ fn check_endpoint(endpoint: &str) -> Result<(), KinesisError> {
     }
     Err(KinesisError::invalid(
         "endpoint",
-        format!("an absolute http:// or https:// URL is needed; given: {endpoint:?}"),
+        format!("an absolute http:// or https:// URL is needed; given: {:?}", without_user(endpoint)),
     ))
 }
 
@@ -194,7 +237,6 @@ fn check_durations(config: &SdkConfig) -> Result<(), KinesisError> {
 #[cfg(test)]
 mod tests {
     use aws_config::timeout::TimeoutConfigBuilder;
-    use aws_credential_types::provider::SharedCredentialsProvider;
     use aws_types::{
         sdk_config,
         service_config::{LoadServiceConfig, ServiceConfigKey},
@@ -390,6 +432,50 @@ mod tests {
         assert!(refused.ends_with(r#"given: "localhost:4566""#), "{refused}");
     }
 
+    #[test]
+    fn a_user_and_password_in_an_endpoint_are_not_shown() {
+        let table = [
+            ("http://user:secret@host/", "http://host/"),
+            ("https://user:sec@ret@host:80?a@b", "https://host:80?a@b"),
+            ("user:secret@host", "host"),
+            ("http://host/a@b", "http://host/a@b"),
+            ("http://host", "http://host"),
+            ("", ""),
+        ];
+        for (url, shown) in table {
+            assert_eq!(without_user(url), shown);
+        }
+        let access = Access { endpoint: Some("http://user:secret@host/".into()), ..Access::default() };
+        assert!(!format!("{access:?}").contains("secret"));
+        let refused = refusal(minimal().endpoint_url("ftp://user:secret@host"));
+        assert!(refused.ends_with(r#"given: "ftp://host""#), "{refused}");
+    }
+
+    // L3
+    #[test]
+    fn settings_take_precedence_over_a_given_config_and_fill_its_gaps() {
+        let access = Access {
+            endpoint: Some("http://localhost:4566".into()),
+            region: Some("eu-north-1".into()),
+            test_credentials: true,
+        };
+        for config in [minimal().build(), SdkConfig::builder().build()] {
+            let config = with_access(config, &access).unwrap();
+            assert_eq!(endpoint(&config, KINESIS).as_deref(), Some("http://localhost:4566"));
+            assert_eq!(config.region().map(AsRef::as_ref), Some("eu-north-1"));
+            check(&config, KINESIS).unwrap();
+        }
+        let test_credentials = Access { test_credentials: true, ..Access::default() };
+        let bare = with_access(SdkConfig::builder().build(), &test_credentials).unwrap();
+        assert_eq!(bare.region().map(AsRef::as_ref), Some(TEST_REGION));
+        let kept = with_access(minimal().region(Region::new("eu-west-1")).build(), &test_credentials).unwrap();
+        assert_eq!(kept.region().map(AsRef::as_ref), Some("eu-west-1"));
+        assert_eq!(kept.endpoint_url(), Some("http://127.0.0.1:1"));
+        let wrong = Access { endpoint: Some("localhost".into()), ..Access::default() };
+        assert!(with_access(minimal().build(), &wrong).is_err());
+    }
+
+    // L3
     #[tokio::test]
     async fn settings_of_the_broker_take_precedence_over_the_standard_chain() {
         let access = Access {

@@ -21,6 +21,7 @@
 //! - [`rebalance`]: handing over requested shards, and requesting shards from others.
 //! - [`candidates`]: which leases to take now.
 //! - [`take`]: taking one lease and starting its reader.
+//! - [`store_at_start`]: whether the first pass ends, waits or fails if the lease store cannot be used.
 //! - [`trial`]: what an instance does that could not read.
 //! - [`unconfirmed`]: takes without a response.
 //! - [`unreadable`]: rows that make no sense.
@@ -58,6 +59,7 @@ use crate::{
         expiry::{ExpiryWatch, Looks},
         shard_list::{RemovedShard, ShardList},
     },
+    error::KinesisError,
     kinesis::{ListedShard, ServiceTime},
     lease::Lease,
     reading::{read_ahead::Pages, reader::since},
@@ -81,6 +83,7 @@ mod removed;
 mod requested_passes;
 mod schedule;
 mod seek;
+mod store_at_start;
 mod take;
 mod trial;
 mod unconfirmed;
@@ -157,13 +160,16 @@ struct Coordinator {
     unconfirmed: Vec<Unconfirmed>,
 }
 
+/// Tells `subscribe` that the first pass is done, or why the subscription cannot start.
+pub(crate) type Ready = oneshot::Sender<Result<(), KinesisError>>;
+
 /// Starts the coordinator. It sends `ready` when the first pass is done.
 pub(crate) fn start(
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     beginning: Beginning,
     (opened, seeks): (mpsc::UnboundedSender<Pages>, mpsc::UnboundedReceiver<Seek>),
-    ready: oneshot::Sender<()>,
+    ready: Ready,
 ) -> JoinHandle<()> {
     let now = Instant::now();
     let requested_passes = RequestedPasses::new(context.settings.renew_interval / 2, now);
@@ -199,13 +205,18 @@ pub(crate) fn start(
 }
 
 impl Coordinator {
-    async fn run(mut self, ready: oneshot::Sender<()>) {
+    async fn run(mut self, ready: Ready) {
         let context = Arc::clone(&self.context);
         let _ends = EndsTheSubscription(Arc::clone(&context));
         let mut listing = Some(self.begin_listing());
-        self.first_pass(&mut listing).await;
+        if let Err(error) = self.first_pass(&mut listing).await {
+            // It fails only if `subscribe` was cancelled.
+            let _ = ready.send(Err(error));
+            context.lifecycle.closing().await;
+            return self.release_unconfirmed().await;
+        }
         // It fails only if `subscribe` was cancelled.
-        let _ = ready.send(());
+        let _ = ready.send(Ok(()));
         let mut trial = None;
         loop {
             let wake_at = self.listings.due_at().into_iter().fold(self.next_pass, Instant::min);
@@ -239,8 +250,9 @@ impl Coordinator {
         }
     }
 
-    /// Opens the subscription, with the shards of the first listing if that comes soon.
-    async fn first_pass(&mut self, listing: &mut Option<ListingInFlight>) {
+    /// Opens the subscription, with the shards of the first listing if that comes soon. An error if the lease store
+    /// cannot be used.
+    async fn first_pass(&mut self, listing: &mut Option<ListingInFlight>) -> Result<(), KinesisError> {
         let context = Arc::clone(&self.context);
         select! {
             biased;
@@ -250,12 +262,13 @@ impl Coordinator {
                 tracing::warn!("the first listing of the shards takes long, so they open later");
             }
         }
-        self.pass(self.listings.completed_at(), true, listing).await;
+        self.pass_once_leases_are_read(listing).await?;
         if matches!(self.phase, Phase::Unlisted) {
             // Without a listing it is unknown which shards were closed when the subscription began. So none is passed
             // over, and LATEST becomes the time of the start, for children too.
             self.plan.begin_at(&since(self.beginning.moment));
         }
+        Ok(())
     }
 
     /// Seeks, unless the subscription closes meanwhile. The caller then learns it from its dropped channel.

@@ -44,8 +44,11 @@ pub enum FailureKind {
     NotFound,
     /// The stream is being created, changed or deleted.
     NotReady,
-    /// The credentials are missing, wrong, expired, or may not make this call.
+    /// The credentials may not make this call, or the service does not know them.
     Denied,
+    /// The credentials could not be loaded, or they or their signature have expired. The library repeats the call, and
+    /// credentials that load mend it.
+    Credentials,
     /// The service rejects the request. The same request would fail again.
     Rejected,
     /// The service does not accept the place at which an iterator should start: it no longer keeps the record of that
@@ -55,7 +58,9 @@ pub enum FailureKind {
     KeyUnusable,
     /// No response: the endpoint could not be reached, or the call timed out.
     Unreachable,
-    /// Anything else, for example a fault inside the service.
+    /// A fault inside the service: HTTP 500 and above. The same call may succeed later.
+    Unavailable,
+    /// Anything else.
     Other,
 }
 
@@ -81,6 +86,11 @@ impl ServiceFailure {
     pub(crate) fn caused_by(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.source = Some(kept(source));
         self
+    }
+
+    /// Names the proxy on the way.
+    pub(crate) fn through(self, proxy: &str) -> Self {
+        Self { detail: format!("{} through the proxy {proxy}", self.detail).into(), ..self }
     }
 
     /// Keeps a source whose text is already part of the detail.
@@ -185,6 +195,7 @@ pub struct StoreError {
     kind: StoreErrorKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
     says_all: bool,
+    ended_start: bool,
 }
 
 impl StoreError {
@@ -193,7 +204,7 @@ impl StoreError {
     pub fn new(message: impl Into<Arc<str>>) -> Self {
         let message = message.into();
         let message = if message.len() > MESSAGE_LIMIT { cut_at(&message, MESSAGE_LIMIT).into() } else { message };
-        Self { message, kind: StoreErrorKind::default(), source: None, says_all: false }
+        Self { message, kind: StoreErrorKind::default(), source: None, says_all: false, ended_start: false }
     }
 
     /// Sets the [`kind`](Self::kind).
@@ -219,6 +230,16 @@ impl StoreError {
     #[cfg(any(test, feature = "dynamodb"))]
     pub(crate) fn summing_up(self, source: impl Error + Send + Sync + 'static) -> Self {
         Self { says_all: true, ..self.caused_by(source) }
+    }
+
+    /// Marks the failure with which `subscribe` gives up.
+    pub(crate) fn ending_start(self) -> Self {
+        Self { ended_start: true, ..self }
+    }
+
+    /// Whether `subscribe` gave up with this failure.
+    pub(crate) fn ended_start(&self) -> bool {
+        self.ended_start
     }
 
     /// Whether the text says what the source says, so that a log need not show both.

@@ -53,7 +53,7 @@ fn of_store(kind: StoreErrorKind) -> Cure {
 /// A stream or a shard that does not exist is no lasting failure of reading: a listing tells what became of it.
 fn of_call(kind: FailureKind) -> Cure {
     match kind {
-        FailureKind::Denied | FailureKind::KeyUnusable => Cure::Person,
+        FailureKind::Denied | FailureKind::Credentials | FailureKind::KeyUnusable => Cure::Person,
         _ => Cure::Time,
     }
 }
@@ -95,9 +95,11 @@ mod tests {
             (store(Some("a"), StoreErrorKind::Temporary), Some((Work::WriteLeases, Cure::Time))),
             (store(Some("a"), StoreErrorKind::UnreadableRow), None),
             (list(FailureKind::Denied), Some((Work::ListShards, Cure::Person))),
+            (list(FailureKind::Unavailable), Some((Work::ListShards, Cure::Time))),
             (list(FailureKind::Throttled), Some((Work::ListShards, Cure::Time))),
             (read(FailureKind::Denied), Some((Work::ReadShards, Cure::Person))),
             (read(FailureKind::KeyUnusable), Some((Work::ReadShards, Cure::Person))),
+            (read(FailureKind::Credentials), Some((Work::ReadShards, Cure::Person))),
             (read(FailureKind::NotFound), Some((Work::ReadShards, Cure::Time))),
             (read(FailureKind::Unreachable), Some((Work::ReadShards, Cure::Time))),
             (letter(FailureKind::NotFound), Some((Work::WriteDeadLetters, Cure::Person))),

@@ -4,15 +4,15 @@
 //! accumulator knows which entries of a PutRecords call failed; the SDK would resend all of them.
 //!
 //! **Timeouts.** Each attempt of a call has a timeout (`call_timeout`, 30 s by default) unless the user's configuration
-//! sets another one.
+//! sets another one. A call waits for credentials before its first attempt begins.
 
-use std::time::Duration;
+use std::{env, error::Error, time::Duration};
 
 use aws_config::SdkConfig;
 use aws_sdk_kinesis::{
     Client,
     config::{Builder, Config, http::HttpResponse, retry::RetryConfig},
-    error::{BuildError, SdkError},
+    error::{BuildError, ProvideErrorMetadata, SdkError},
     operation::{get_shard_iterator::builders::GetShardIteratorFluentBuilder, put_records::PutRecordsError},
     primitives::{Blob, DateTime},
     types::{self, ShardIteratorType},
@@ -20,8 +20,10 @@ use aws_sdk_kinesis::{
 
 use crate::{
     aws::{
-        classify::{failure, of_code},
-        config::timeouts,
+        classify::{failure, of_answer},
+        config::{self, timeouts},
+        credentials::{self, BackgroundCredentials, LoadError},
+        proxy,
     },
     config::position::Origin,
     error::service::{Action, FailureKind, ServiceFailure},
@@ -37,6 +39,9 @@ use crate::{
 /// shard.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a call waits for credentials that are being loaded.
+const CREDENTIALS_WAIT: Duration = Duration::from_secs(30);
+
 /// The most shards that `ListShards` puts on a page.
 const LIST_LIMIT: i32 = 1_000;
 
@@ -46,23 +51,55 @@ pub(crate) struct SdkService {
     client: Client,
     /// Overrides for GetRecords and PutRecords: no retries.
     once: Builder,
+    /// Loaded in a task of their own; none if the configuration has no provider.
+    credentials: Option<BackgroundCredentials>,
+    /// The proxy on the way to the service.
+    proxy: Option<String>,
 }
 
 impl SdkService {
     /// Creates the client; does no I/O. The configuration must have passed [`check`](crate::aws::config::check), so
     /// that this does not panic.
     pub(crate) fn new(config: &SdkConfig) -> Self {
-        let client = Client::from_conf(Builder::from(config).timeout_config(timeouts(config, ATTEMPT_TIMEOUT)).build());
-        Self { client, once: Config::builder().retry_config(RetryConfig::disabled()) }
+        let endpoint = config::endpoint(config, config::KINESIS);
+        let is_ours = config.http_client().is_none();
+        let proxy = proxy::on_the_way(endpoint.as_deref(), |name| env::var(name).ok()).filter(|_| is_ours);
+        let config = proxy::past_for_this_host(config.clone(), endpoint.as_deref());
+        let (config, credentials) = credentials::in_background(&config);
+        let timeouts = timeouts(&config, ATTEMPT_TIMEOUT);
+        let client = Client::from_conf(Builder::from(&config).timeout_config(timeouts).build());
+        Self { client, once: Config::builder().retry_config(RetryConfig::disabled()), credentials, proxy }
+    }
+
+    /// A failed call. If no response came, it names the proxy.
+    fn failed<E>(&self, action: Action, error: SdkError<E, HttpResponse>) -> ServiceFailure
+    where
+        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+    {
+        let failure = failure(action, error);
+        match &self.proxy {
+            Some(proxy) if failure.kind() == FailureKind::Unreachable => failure.through(proxy),
+            _ => failure,
+        }
+    }
+
+    /// Waits for credentials, outside of the timeouts of the call.
+    async fn ready(&self, action: Action) -> Result<(), ServiceFailure> {
+        let Some(credentials) = &self.credentials else { return Ok(()) };
+        let unready = |error: LoadError| {
+            ServiceFailure::new(action, FailureKind::Credentials, "no credentials").caused_by(error.cause())
+        };
+        credentials.ready(CREDENTIALS_WAIT).await.map_err(unready)
     }
 }
 
 impl Service for SdkService {
     fn describe<'a>(&'a self, stream: &'a str) -> Call<'a, Described> {
         Box::pin(async move {
+            self.ready(Action::DescribeStreamSummary).await?;
             let time = ResponseTime::default();
             let call = self.client.describe_stream_summary().stream_name(stream).customize().interceptor(time.clone());
-            let output = call.send().await.map_err(|error| failure(Action::DescribeStreamSummary, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::DescribeStreamSummary, error))?;
             let Some(summary) = output.stream_description_summary else {
                 return Err(incomplete(Action::DescribeStreamSummary, "stream description"));
             };
@@ -76,20 +113,22 @@ impl Service for SdkService {
 
     fn create<'a>(&'a self, stream: &'a str, shards: u32) -> Call<'a, ()> {
         Box::pin(async move {
+            self.ready(Action::CreateStream).await?;
             let call = self.client.create_stream().stream_name(stream).shard_count(saturated(shards));
-            call.send().await.map_err(|error| failure(Action::CreateStream, error))?;
+            call.send().await.map_err(|error| self.failed(Action::CreateStream, error))?;
             Ok(())
         })
     }
 
     fn list<'a>(&'a self, from: Listing<'a>) -> Call<'a, ListedPage> {
         Box::pin(async move {
+            self.ready(Action::ListShards).await?;
             let call = self.client.list_shards().max_results(LIST_LIMIT);
             let call = match from {
                 Listing::Stream(stream) => call.stream_name(stream),
                 Listing::Token(token) => call.next_token(token),
             };
-            let output = call.send().await.map_err(|error| failure(Action::ListShards, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::ListShards, error))?;
             let shards = output.shards.unwrap_or_default().into_iter().map(listed).collect();
             Ok(ListedPage { shards, next: output.next_token })
         })
@@ -97,10 +136,11 @@ impl Service for SdkService {
 
     fn place<'a>(&'a self, stream: &'a str, shard: &'a ShardId, origin: &'a Origin) -> Call<'a, Placed> {
         Box::pin(async move {
+            self.ready(Action::GetShardIterator).await?;
             let time = ResponseTime::default();
             let call = self.client.get_shard_iterator().stream_name(stream).shard_id(shard.as_str());
             let call = at(call, origin).customize().interceptor(time.clone());
-            let output = call.send().await.map_err(|error| failure(Action::GetShardIterator, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::GetShardIterator, error))?;
             let Some(iterator) = output.shard_iterator else {
                 return Err(incomplete(Action::GetShardIterator, "shard iterator"));
             };
@@ -110,9 +150,10 @@ impl Service for SdkService {
 
     fn read<'a>(&'a self, iterator: &'a str, limit: u32) -> Call<'a, Fetched> {
         Box::pin(async move {
+            self.ready(Action::GetRecords).await?;
             let call = self.client.get_records().shard_iterator(iterator).limit(saturated(limit));
             let call = call.customize().config_override(self.once.clone());
-            let output = call.send().await.map_err(|error| failure(Action::GetRecords, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::GetRecords, error))?;
             Ok(Fetched {
                 records: output.records.into_iter().map(raw).collect(),
                 next: output.next_shard_iterator,
@@ -124,23 +165,25 @@ impl Service for SdkService {
 
     fn put<'a>(&'a self, stream: &'a str, entry: PutEntry) -> Call<'a, Put> {
         Box::pin(async move {
+            self.ready(Action::PutRecord).await?;
             let PutEntry { partition_key, explicit_hash_key, data } = entry;
             let call = self.client.put_record().stream_name(stream).partition_key(partition_key);
             let call = call.data(Blob::from_maybe_shared(data));
             let call = call.set_explicit_hash_key(explicit_hash_key.map(|hash| hash.to_string()));
-            let output = call.send().await.map_err(|error| failure(Action::PutRecord, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::PutRecord, error))?;
             Ok(Put { shard: output.shard_id.into(), sequence_number: output.sequence_number.into() })
         })
     }
 
     fn put_all<'a>(&'a self, stream: &'a str, entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {
         Box::pin(async move {
+            self.ready(Action::PutRecords).await?;
             let count = entries.len();
             let entries = entries.into_iter().map(request_entry).collect::<Result<Vec<_>, _>>();
             let entries = entries.map_err(|error| failure(Action::PutRecords, invalid_request(error)))?;
             let call = self.client.put_records().stream_name(stream).set_records(Some(entries));
             let call = call.customize().config_override(self.once.clone());
-            let output = call.send().await.map_err(|error| failure(Action::PutRecords, error))?;
+            let output = call.send().await.map_err(|error| self.failed(Action::PutRecords, error))?;
             if output.records.len() != count {
                 return Err(incomplete(Action::PutRecords, "result for each record"));
             }
@@ -164,7 +207,7 @@ fn invalid_request(error: BuildError) -> SdkError<PutRecordsError, HttpResponse>
 /// The result of one entry. A failed entry has its error code in a response with status 200.
 fn result(entry: types::PutRecordsResultEntry) -> Result<Put, ServiceFailure> {
     if let Some(code) = entry.error_code {
-        let kind = of_code(&code).unwrap_or(FailureKind::Other);
+        let kind = of_answer(&code, entry.error_message.as_deref()).unwrap_or(FailureKind::Other);
         let detail = entry.error_message.map_or_else(|| code.clone(), |message| format!("{code}: {message}"));
         return Err(ServiceFailure::new(Action::PutRecords, kind, detail));
     }
@@ -413,7 +456,7 @@ mod tests {
             [
                 "shard 7",
                 "Throttled kinesis:PutRecords failed: ProvisionedThroughputExceededException: slow",
-                "Other kinesis:PutRecords failed: InternalFailure",
+                "Unavailable kinesis:PutRecords failed: InternalFailure",
                 "Other kinesis:PutRecords failed: the answer holds no sequence number",
             ]
         );
@@ -431,7 +474,7 @@ mod tests {
         for _ in 0..3 {
             kinds.push(service.put_all("orders", vec![entry("k", None)]).await.unwrap_err().kind());
         }
-        assert_eq!(kinds, [FailureKind::Throttled, FailureKind::Other, FailureKind::Other]);
+        assert_eq!(kinds, [FailureKind::Throttled, FailureKind::Unavailable, FailureKind::Other]);
         assert_eq!(canned.requests().len(), 3);
     }
 

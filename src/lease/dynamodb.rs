@@ -168,8 +168,8 @@ impl DynamoDbLeaseStore {
     /// Leases in this table, with this configuration and its retries and timeouts. If it sets no timeout of an attempt,
     /// that is 1 s.
     ///
-    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
-    /// change this configuration.
+    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) take
+    /// precedence over it.
     ///
     /// # Errors
     ///
@@ -183,14 +183,14 @@ impl DynamoDbLeaseStore {
     /// Leases in this table, through this client. Set its timeout of one attempt to about 1 s: the library abandons a
     /// call after a `renew_interval`, 3 s by default.
     ///
-    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) do not
-    /// change this configuration.
+    /// [`endpoint`](Self::endpoint), [`region`](Self::region) and [`test_credentials`](Self::test_credentials) take
+    /// precedence over it.
     ///
     /// # Errors
     ///
     /// [`KinesisError::Invalid`]: the table's name, as for [`new`](Self::new).
     pub fn from_client(table: impl Into<Arc<str>>, client: Client) -> Result<Self, KinesisError> {
-        Self::with(table.into(), ClientSource::Given(client))
+        Self::with(table.into(), ClientSource::given(client))
     }
 
     fn with(table: Arc<str>, source: ClientSource) -> Result<Self, KinesisError> {

@@ -110,8 +110,8 @@ async fn a_loss_is_logged_as_an_error_counted_and_dropped_by_a_tolerant_stream()
     assert_eq!(tolerant.next().await.unwrap().unwrap().sequence_number().as_str(), "a'0");
     sleep(seconds(7)).await;
     let stats = tolerant.get_ref().stats();
-    let (loss, age) = stats.last_loss.unwrap();
-    assert!(matches!(loss, KinesisError::StreamRecreated { .. }), "{loss}");
-    assert_eq!((loss.class(), stats.losses, age.as_secs()), (ErrorClass::Loss, 1, 7));
+    let (lost, age) = stats.last_loss.unwrap();
+    assert!(matches!(lost, KinesisError::StreamRecreated { .. }), "{lost}");
+    assert_eq!((lost.class(), stats.losses, age.as_secs()), (ErrorClass::Loss, 1, 7));
     assert!(logs.with("ignoring the checkpoints of the old stream")[0].contains("ERROR"));
 }

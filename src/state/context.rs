@@ -161,10 +161,14 @@ impl SubscriptionContext {
         lock(&self.failures).succeeded(work);
     }
 
-    /// What fails now; how many losses there were, and the last one with its age.
-    pub(crate) fn failures(&self) -> (Vec<OngoingFailure>, (u64, Option<(KinesisError, Duration)>)) {
-        let (failures, now) = (lock(&self.failures), Instant::now());
-        (failures.ongoing(now), failures.losses(now))
+    /// What fails now.
+    pub(crate) fn failing(&self) -> Vec<OngoingFailure> {
+        lock(&self.failures).ongoing(Instant::now())
+    }
+
+    /// How many losses there were, and the last one with its age.
+    pub(crate) fn losses(&self) -> (u64, Option<(KinesisError, Duration)>) {
+        lock(&self.failures).losses(Instant::now())
     }
 
     /// Stops reading and ends the subscription's stream. Deliveries in flight may be settled during the drain time.

@@ -77,13 +77,13 @@ impl Failures {
     }
 
     /// What fails now.
-    pub(crate) fn ongoing(&self, now: Instant) -> Vec<OngoingFailure> {
+    pub(super) fn ongoing(&self, now: Instant) -> Vec<OngoingFailure> {
         let ongoing = self.ongoing.values();
         ongoing.map(|ongoing| OngoingFailure { error: ongoing.last.clone(), lasted: now - ongoing.since }).collect()
     }
 
     /// How many losses there were, and the last one with its age.
-    pub(crate) fn losses(&self, now: Instant) -> (u64, Option<(KinesisError, Duration)>) {
+    pub(super) fn losses(&self, now: Instant) -> (u64, Option<(KinesisError, Duration)>) {
         (self.losses, self.last_loss.as_ref().map(|(error, at)| (error.clone(), now - *at)))
     }
 }

@@ -1,7 +1,11 @@
 //! Starting a subscription. The user gets it once the stream is usable and the first shards are open.
 
-use std::sync::Arc;
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+};
 
+use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{
     select,
     sync::{mpsc, oneshot},
@@ -17,6 +21,7 @@ use crate::{
     dead_letters,
     error::{
         KinesisError,
+        chain::Chain,
         service::{Action, FailureKind, ServiceFailure},
     },
     kinesis::{Described, ServiceTime, StreamStatus},
@@ -25,8 +30,12 @@ use crate::{
     util::clock,
 };
 
-/// How long `subscribe` waits for a stream to become usable.
-const CREATION_LIMIT: Duration = Duration::from_mins(1);
+/// How long `subscribe` waits for a stream to become usable, and for calls that fail for now.
+const START_LIMIT: Duration = Duration::from_mins(1);
+
+/// The pauses after failed calls double from the first to the longest, before jitter.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pause between two DescribeStreamSummary calls: the service allows twenty a second for a whole account.
 const CREATION_POLL: Duration = Duration::from_millis(500);
@@ -68,46 +77,85 @@ pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscript
     let subscription =
         Subscription::new(Arc::clone(&context), shards, pages, Seeker::new(Arc::clone(&context), seeker));
     // The sender is dropped if the subscription is closed meanwhile. The stream then ends.
-    let _ = first_pass.await;
-    Ok(subscription)
+    first_pass.await.unwrap_or(Ok(())).map(|()| subscription)
 }
 
 /// Waits until the stream can be read, and creates it if `create_if_missing` is set (L4).
 async fn usable(context: &SubscriptionContext) -> Result<Beginning, KinesisError> {
-    let deadline = Instant::now() + CREATION_LIMIT;
+    let deadline = Instant::now() + START_LIMIT;
     let mut create = context.settings.create_if_missing;
     let mut may_appear = create.is_some();
+    let mut pauses = pauses();
     loop {
-        match context.service.describe(&context.stream).await {
+        let pause = match context.service.describe(&context.stream).await {
             Ok(Described { status: StreamStatus::Usable, created, now, .. }) => {
                 let local = || ServiceTime(clock::unix_millis() - LOCAL_CLOCK_SLACK_MILLIS);
                 return Ok(Beginning { moment: now.unwrap_or_else(local), created });
             }
-            Ok(Described { status: StreamStatus::Creating, .. }) => may_appear = true,
-            Ok(Described { status: StreamStatus::Deleting, .. }) if may_appear => {}
+            Ok(Described { status: StreamStatus::Creating, .. }) => {
+                may_appear = true;
+                CREATION_POLL
+            }
+            Ok(Described { status: StreamStatus::Deleting, .. }) if may_appear => CREATION_POLL,
             Ok(Described { status: StreamStatus::Deleting, .. }) => {
                 return Err(stream_error(context, "it is being deleted"));
             }
             Err(failure) if may_appear && failure.kind() == FailureKind::NotFound => {
-                if let Some(shards) = create.take() {
-                    create_stream(context, shards).await?;
+                match create_stream(context, create).await {
+                    Ok(()) => {
+                        create = None;
+                        CREATION_POLL
+                    }
+                    Err(failure) => pause_after(context, failure, deadline, &mut pauses)?,
                 }
             }
-            Err(failure) => return Err(KinesisError::refused(&context.stream, failure)),
-        }
+            Err(failure) => pause_after(context, failure, deadline, &mut pauses)?,
+        };
         if Instant::now() >= deadline {
             return Err(stream_error(context, "it did not become active within a minute"));
         }
-        sleep(CREATION_POLL).await;
+        sleep(pause).await;
     }
 }
 
-/// Creates the stream. It is no error if another instance just did.
-async fn create_stream(context: &SubscriptionContext, shards: u32) -> Result<(), KinesisError> {
+/// Creates the stream, unless that is done. It is no error if another instance just did.
+async fn create_stream(context: &SubscriptionContext, shards: Option<u32>) -> Result<(), ServiceFailure> {
+    let Some(shards) = shards else { return Ok(()) };
     match context.service.create(&context.stream, shards).await {
-        Err(failure) if failure.kind() != FailureKind::NotReady => Err(KinesisError::refused(&context.stream, failure)),
+        Err(failure) if failure.kind() != FailureKind::NotReady => Err(failure),
         _ => Ok(()),
     }
+}
+
+/// How long to wait after a failed call. An error if waiting does not mend it, or if there is no time left.
+fn pause_after(
+    context: &SubscriptionContext,
+    failure: ServiceFailure,
+    deadline: Instant,
+    pauses: &mut impl Iterator<Item = Duration>,
+) -> Result<Duration, KinesisError> {
+    if !passes(failure.kind()) || Instant::now() >= deadline {
+        return Err(KinesisError::refused(&context.stream, failure));
+    }
+    tracing::warn!(
+        stream = %context.stream, error = %Chain(&failure),
+        "a call of the start failed; the library repeats it for up to a minute"
+    );
+    let left = deadline.saturating_duration_since(Instant::now());
+    Ok(pauses.next().unwrap_or(LONGEST_PAUSE).min(left))
+}
+
+/// Whether a failed call of the start may succeed within a minute. An endpoint that cannot be reached is more often
+/// wrong than away, so it is an error at once, after the attempts of the SDK.
+fn passes(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Throttled | FailureKind::Unavailable | FailureKind::Credentials)
+}
+
+/// Pauses that double, each with up to as much again as jitter: a fleet that starts at once is throttled at once.
+fn pauses() -> impl Iterator<Item = Duration> {
+    let seed = RandomState::new().hash_one(0);
+    let pauses = ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_delay(LONGEST_PAUSE);
+    pauses.without_max_times().with_jitter().with_jitter_seed(seed).build()
 }
 
 fn stream_error(context: &SubscriptionContext, detail: &str) -> KinesisError {

@@ -22,7 +22,7 @@ impl StatsHandle {
     /// A snapshot of every shard. It takes one short lock for each.
     #[must_use]
     pub fn snapshot(&self) -> SubscriptionStats {
-        let (failing, (losses, last_loss)) = self.context.failures();
+        let (failing, (losses, last_loss)) = (self.context.failing(), self.context.losses());
         let shards = self.shards.all().iter().map(|shard| shard.stats()).collect();
         SubscriptionStats {
             stream: Arc::clone(&self.context.stream),

@@ -1,0 +1,125 @@
+//! What the first pass does if the lease store cannot be used.
+//!
+//! **Without leases nothing is read, so `subscribe` does not return before the leases were read.** A store that cannot
+//! work as it is set up fails the start at once: a missing table, a denied call. Other failures are repeated for a
+//! minute, and reads that take too long for five, and then fail it.
+
+use std::sync::Arc;
+
+use tokio::{
+    select,
+    time::{Duration, Instant, sleep},
+};
+
+use super::{Coordinator, listing::ListingInFlight};
+use crate::error::{
+    KinesisError,
+    chain::Chain,
+    work::{Cure, Work},
+};
+
+/// How long the first pass repeats a read of the leases that fails.
+const START_LIMIT: Duration = Duration::from_mins(1);
+
+/// How long it repeats a read that takes too long: a large table may need several longer and longer reads.
+const SLOW_LIMIT: Duration = Duration::from_mins(5);
+
+/// The longest pause between two such reads. The store has its own retries below this.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What to do after a pass of the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Started,
+    Again,
+    Failed,
+}
+
+/// Judges the failures of a pass of the start: pure.
+fn judge(failures: impl IntoIterator<Item = (Work, Cure)>, time_is_left: bool) -> Verdict {
+    let mut verdict = Verdict::Started;
+    for failure in failures {
+        match failure {
+            (Work::ReadLeases | Work::WriteLeases, Cure::Person) => return Verdict::Failed,
+            (Work::ReadLeases, Cure::Time) => verdict = if time_is_left { Verdict::Again } else { Verdict::Failed },
+            // A take that failed is repeated by the next pass, and the other shards are read meanwhile.
+            _ => {}
+        }
+    }
+    verdict
+}
+
+impl Coordinator {
+    /// Makes the first pass, and repeats it while the leases cannot be read. Returns the error with which `subscribe`
+    /// fails.
+    pub(super) async fn pass_once_leases_are_read(
+        &mut self,
+        listing: &mut Option<ListingInFlight>,
+    ) -> Result<(), KinesisError> {
+        let context = Arc::clone(&self.context);
+        let begun = Instant::now();
+        loop {
+            let read_begun = Instant::now();
+            self.pass(self.listings.completed_at(), true, listing).await;
+            if !context.lifecycle.is_running() {
+                return Ok(());
+            }
+            let failing = context.failing();
+            let failures = failing.iter().filter_map(|failing| failing.error.interrupts());
+            let is_slow = read_begun.elapsed() >= context.settings.renew_interval;
+            let limit = if is_slow { SLOW_LIMIT } else { START_LIMIT };
+            let verdict = judge(failures, begun.elapsed() < limit);
+            let of_store = |error: &KinesisError| matches!(error, KinesisError::Store { .. });
+            let Some(failing) = failing.into_iter().find(|failing| of_store(&failing.error)) else { return Ok(()) };
+            match verdict {
+                Verdict::Started => return Ok(()),
+                Verdict::Failed => return Err(failing.error.ending_start()),
+                Verdict::Again => {}
+            }
+            tracing::warn!(
+                stream = %context.stream, error = %Chain(&failing.error),
+                "the leases cannot be read, and the start waits"
+            );
+            select! {
+                biased;
+                _ = context.lifecycle.closing() => return Ok(()),
+                () = sleep(PAUSE.min(context.settings.renew_interval)) => {}
+            }
+        }
+    }
+}
+
+impl KinesisError {
+    fn ending_start(self) -> Self {
+        match self {
+            Self::Store { stream, shard, action, source } => {
+                Self::Store { stream, shard, action, source: source.ending_start() }
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // L4
+    #[test]
+    fn the_start_fails_where_waiting_mends_nothing_and_waits_for_the_leases_elsewhere() {
+        let (person, time) = (Cure::Person, Cure::Time);
+        let table = [
+            (vec![], true, Verdict::Started),
+            (vec![(Work::ReadLeases, person)], true, Verdict::Failed),
+            (vec![(Work::WriteLeases, person)], true, Verdict::Failed),
+            (vec![(Work::ReadLeases, time)], true, Verdict::Again),
+            (vec![(Work::ReadLeases, time)], false, Verdict::Failed),
+            (vec![(Work::ReadLeases, time), (Work::WriteLeases, person)], true, Verdict::Failed),
+            (vec![(Work::WriteLeases, time)], false, Verdict::Started),
+            (vec![(Work::ListShards, person), (Work::ReadShards, person)], false, Verdict::Started),
+        ];
+        for (failures, time_is_left, verdict) in table {
+            assert_eq!(judge(failures.clone(), time_is_left), verdict, "{failures:?}");
+        }
+    }
+}
