@@ -12,6 +12,7 @@
 //! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`retention`]: how long the stream keeps records,
+//! - [`warnings`]: one log line for a cause that many shards have,
 //! - [`stats`]: the public snapshot.
 
 pub(crate) mod context;
@@ -30,3 +31,4 @@ pub(crate) mod shard;
 pub(crate) mod stats;
 pub(crate) mod tracker;
 pub(crate) mod wakeups;
+pub(crate) mod warnings;

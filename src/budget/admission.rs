@@ -9,6 +9,8 @@
 //! - The bytes held and reserved leave room for it.
 //! - No held page can be delivered and no read is under way. If all pages are [parked](Grant::park), only a read can
 //!   bring a page that can be delivered, so waiting for room would never end.
+//! - No held page can be delivered and all reads under way are [late](Grant::late). They may hang, and the other shards
+//!   must be read. Only one such read, or its page, exists at a time, so a slow line costs one page beyond the limit.
 //!
 //! So the held bytes are bounded by the limit plus an excess: the bytes that reads under way bring beyond their
 //! reservations, and the pages that were admitted without room. Those pages add up only while they are parked, to one
@@ -38,8 +40,12 @@ struct BudgetState {
     held: usize,
     /// The bytes that reads under way may bring.
     reserved: usize,
-    /// How many reads are under way.
+    /// How many reads are under way and not late.
     under_way: usize,
+    /// How many reads are late.
+    late: usize,
+    /// How many reads and pages there are for which there was no room because all reads were late: at most one.
+    excess: usize,
     /// How many held pages can be delivered.
     ready: usize,
     /// The sizes of recent responses.
@@ -60,6 +66,8 @@ struct Waiter {
 enum GrantState {
     /// The read has not returned yet.
     UnderWay { reservation: usize },
+    /// The read has not returned for long.
+    Late { reservation: usize },
     /// The page can be delivered.
     Ready { bytes: usize },
     /// The page cannot be delivered now.
@@ -73,6 +81,8 @@ impl Budget {
             held: 0,
             reserved: 0,
             under_way: 0,
+            late: 0,
+            excess: 0,
             ready: 0,
             experience: Experience::new(limit),
             waiting: BTreeMap::new(),
@@ -102,7 +112,7 @@ impl Budget {
         let read = GrantState::UnderWay { reservation: bytes };
         state.enter(read);
         drop(state);
-        Some(Grant { budget: self.clone(), stage: read })
+        Some(Grant { budget: self.clone(), stage: read, is_excess: false })
     }
 
     /// Records how many bytes a read with this forecast brought.
@@ -122,9 +132,9 @@ impl Budget {
         let admitted = state.admit_waiting();
         // Waking a task may drop it, and dropping its grants takes the lock.
         drop(state);
-        for (waiter, stage) in admitted {
+        for (waiter, stage, is_excess) in admitted {
             // If the waiter has left meanwhile, the send fails and the drop gives the grant back.
-            drop(waiter.admitted.send(Grant { budget: self.clone(), stage }));
+            drop(waiter.admitted.send(Grant { budget: self.clone(), stage, is_excess }));
         }
         result
     }
@@ -142,15 +152,18 @@ impl BudgetState {
         ticket
     }
 
-    fn admit_waiting(&mut self) -> Vec<(Waiter, GrantState)> {
+    fn admit_waiting(&mut self) -> Vec<(Waiter, GrantState, bool)> {
         let mut admitted = Vec::new();
         while let Some(first) = self.waiting.first_entry() {
             let reservation = first.get().forecast.bytes(self.experience, Instant::now());
-            if !self.has_room(reservation) && (self.ready > 0 || self.under_way > 0) {
+            let has_room = self.has_room(reservation);
+            if !has_room && (self.ready > 0 || self.under_way > 0 || self.late > 0 && self.excess > 0) {
                 break;
             }
+            let is_excess = !has_room && self.late > 0;
             let read = GrantState::UnderWay { reservation };
-            admitted.extend(self.waiting.pop_first().map(|(_, first)| (first, read)));
+            admitted.extend(self.waiting.pop_first().map(|(_, first)| (first, read, is_excess)));
+            self.excess += usize::from(is_excess);
             self.enter(read);
         }
         admitted
@@ -166,6 +179,10 @@ impl BudgetState {
                 self.reserved += reservation;
                 self.under_way += 1;
             }
+            GrantState::Late { reservation } => {
+                self.reserved += reservation;
+                self.late += 1;
+            }
             GrantState::Ready { bytes } => {
                 self.held += bytes;
                 self.ready += 1;
@@ -179,6 +196,10 @@ impl BudgetState {
             GrantState::UnderWay { reservation } => {
                 self.reserved -= reservation;
                 self.under_way -= 1;
+            }
+            GrantState::Late { reservation } => {
+                self.reserved -= reservation;
+                self.late -= 1;
             }
             GrantState::Ready { bytes } => {
                 self.held -= bytes;
@@ -207,13 +228,15 @@ impl Drop for QueuePlace<'_> {
 pub(crate) struct Grant {
     budget: Budget,
     stage: GrantState,
+    /// There was no room for it, because all reads were late.
+    is_excess: bool,
 }
 
 impl Grant {
-    /// The read takes long: it loses its reservation, so it blocks no other read. Its page will exceed the reservation.
+    /// The read takes long. It keeps its room, but if all reads are late, one more may start.
     pub(crate) fn late(&mut self) {
-        if let GrantState::UnderWay { .. } = self.stage {
-            self.shift(GrantState::UnderWay { reservation: 0 });
+        if let GrantState::UnderWay { reservation } = self.stage {
+            self.shift(GrantState::Late { reservation });
         }
     }
 
@@ -248,7 +271,10 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.budget.update(|state| state.leave(self.stage));
+        self.budget.update(|state| {
+            state.leave(self.stage);
+            state.excess -= usize::from(self.is_excess);
+        });
     }
 }
 
@@ -409,7 +435,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_forecast_is_evaluated_at_admission() {
         let budget = Budget::new(10 << 20);
-        let mut page = page(&budget, 10 << 20);
+        let page = page(&budget, 10 << 20);
         let tip = || Forecast::AtTip { since: Instant::now(), answer: 1 };
         let mut turns = [tip(), tip()].map(|tip| {
             let budget = budget.clone();
@@ -417,7 +443,7 @@ mod tests {
         });
         assert!(turns.iter_mut().all(waits));
         tokio::time::advance(std::time::Duration::from_secs(6)).await;
-        page.ready(0);
+        drop(page);
         let [first, second] = &mut turns;
         let mut first = take(first);
         assert!(waits(second), "each may bring six MiB by now");
@@ -427,16 +453,25 @@ mod tests {
 
     // A5
     #[test]
-    fn a_late_read_holds_no_reservation_and_its_page_counts() {
+    fn while_all_reads_are_late_one_more_at_a_time_is_admitted_without_room() {
         let budget = Budget::new(10);
         let mut late = admit(&budget, 10);
-        let mut waiter = queue(&budget, 10);
-        assert!(waits(&mut waiter));
+        let (mut second, mut third) = (queue(&budget, 10), queue(&budget, 10));
+        assert!(waits(&mut second));
         late.late();
-        let _read = take(&mut waiter);
-        late.ready(7);
-        late.late();
-        assert_eq!(budget.held(), 7);
+        let mut excess = take(&mut second);
+        assert!(waits(&mut third), "a read is under way");
+        excess.late();
+        assert!(waits(&mut third), "one beyond the limit is enough");
+        excess.ready(7);
+        excess.park();
+        assert!(waits(&mut third), "its page counts, too");
+        late.ready(5);
+        assert_eq!(budget.held(), 12);
+        drop(excess);
+        assert!(waits(&mut third), "a page can be delivered");
+        drop(late);
+        let _third = take(&mut third);
     }
 
     // A5
@@ -515,7 +550,7 @@ mod tests {
     /// The admission rule, computed from the grants that exist.
     fn may_start(limit: usize, grants: &[Grant], reservation: usize) -> bool {
         let taken = |grant: &Grant| match grant.stage {
-            GrantState::UnderWay { reservation } => reservation,
+            GrantState::UnderWay { reservation } | GrantState::Late { reservation } => reservation,
             GrantState::Ready { bytes } | GrantState::Parked { bytes } => bytes,
         };
         let none_deliverable = grants.iter().all(|grant| matches!(grant.stage, GrantState::Parked { .. }));

@@ -38,6 +38,7 @@ use crate::{
     state::{
         context::SubscriptionContext,
         shard::{GRAIN, InFlightOp, NextOp, Shard, Shards, StoreOp},
+        warnings::{Cause, warn_once_of},
     },
     types::{close_report::CloseReport, id::ShardId},
     util::{cut::cut, timer::sleep_until_some},
@@ -193,9 +194,11 @@ impl LeaseRenewer {
             Err(error) => {
                 // The coordinator reports an unreadable row, and does so less often.
                 if shard.failed(&op, &error, Instant::now()) && error.kind() != StoreErrorKind::UnreadableRow {
-                    tracing::warn!(
-                        shard = %shard.id, epoch = op.held.epoch, error = %Chain(&error),
-                        "the lease store failed while {}", op.store_op.doing()
+                    let doing = op.store_op.doing();
+                    let what = "the lease store failed while";
+                    warn_once_of!(
+                        self.context.warnings.is_first(Cause::of_store(what, doing)),
+                        shard = %shard.id, epoch = op.held.epoch, error = %Chain(&error), "{what} {doing}"
                     );
                     shard.report_store(op.store_op.doing(), error);
                 }

@@ -21,6 +21,7 @@ use crate::{
         context::{EndsTheSubscription, SubscriptionContext},
         events::{Redelivery, Returned},
         shard::{HandOut, ReturnOutcome, Shard, Shards},
+        warnings::{Cause, warn_once_of},
     },
     util::timer::sleep_until_some,
 };
@@ -155,7 +156,9 @@ impl DeadLetterWriter {
             RedeliveryDecision::DeadLetter
         });
         if outcome != ReturnOutcome::Stale {
-            tracing::warn!(error = %Chain(&error), "a dead letter was not written");
+            let what = "a dead letter was not written";
+            let is_first = self.context.warnings.is_first(Cause::of_error(what, &error));
+            warn_once_of!(is_first, error = %Chain(&error), "{what}");
             shard.report(error);
         }
     }

@@ -162,7 +162,6 @@ mod tests {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
         let take = Take::new(key, "a");
-        let take = Take::new(key, "a");
         store.clone().take(&take).await.unwrap();
         assert_eq!(store.leases("default", "orders").await.unwrap().len(), 1);
         assert!(MemoryLeaseStore::new().leases("default", "orders").await.unwrap().is_empty());
@@ -194,7 +193,6 @@ mod tests {
     async fn a_call_that_is_never_polled_writes_nothing() {
         let store = MemoryLeaseStore::new();
         let key = LeaseKey { consumer: "default".into(), stream: "orders".into(), shard: "shardId-0".into() };
-        let take = Take::new(key, "a");
         let take = Take::new(key, "a");
         drop(store.take(&take));
         assert!(store.leases("default", "orders").await.unwrap().is_empty());

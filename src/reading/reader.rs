@@ -37,9 +37,9 @@ use crate::{
 
 mod failures;
 
-/// How long a read keeps its reservation: as long as the largest response takes at a shard's byte rate. Otherwise a few
-/// reads that hang would keep all others from reading.
-const KEEPS_RESERVATION: Duration = Duration::from_secs(5);
+/// After how long a read is late: as long as the largest response takes at a shard's byte rate. A few reads that hang
+/// must not keep all others from reading.
+const LATE_AFTER: Duration = Duration::from_secs(5);
 
 /// Subtracted from the time at which a shard was opened at LATEST when it is reopened: the `Date` of a response has
 /// whole seconds, and the clocks of two hosts of the service may differ. Reopening may repeat a record of that second;
@@ -248,7 +248,7 @@ impl Reader {
 
     async fn fetch(&self, iterator: &str, limit: u32, grant: &mut Grant) -> Result<Fetched, ServiceFailure> {
         let mut call = self.context.service.read(iterator, limit);
-        if let Ok(response) = timeout(KEEPS_RESERVATION, &mut call).await {
+        if let Ok(response) = timeout(LATE_AFTER, &mut call).await {
             return response;
         }
         grant.late();

@@ -123,7 +123,7 @@ async fn many_shards_hold_at_most_max_buffered_bytes_while_the_consumer_stands_s
     me.service.script.plan(Rule::on(ServiceOp::GetRecords).always(), Fault::Delay(millis(50)));
     let mut subscription = me.subscribe(horizon().read_limit(1).max_buffered_bytes(4 * MIB)).await;
     sleep(seconds(600)).await;
-    assert_eq!(held(&subscription.stats()), 4);
+    assert_eq!(held(&subscription.stats()), 3, "a fourth first read may bring more than is left");
     let mut taken = Vec::new();
     while taken.len() < 60 {
         taken.push(next(&mut subscription).await);

@@ -1,5 +1,6 @@
 //! Failed reads (R10).
 
+use futures::StreamExt;
 use tokio::time::sleep;
 
 use super::{
@@ -11,7 +12,8 @@ use crate::{
     delivery::Delivery,
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{
-        Harness, beside_another, error, horizon, item, latest, millis, name, names, next, seconds, take, within,
+        CapturedLogs, Harness, beside_another, error, horizon, item, latest, millis, name, names, next, seconds, take,
+        within,
     },
     subscription::Subscription,
     types::commit::Commit,
@@ -295,4 +297,25 @@ async fn a_failing_checkpoint_does_not_keep_an_abandoned_shard_forever() {
     me.table.fail(Rule::on(TableOp::Checkpoint).always());
     assert_eq!(name(&next(&mut others).await), "a0");
     assert!(harness.millis() < 30_000, "{}", harness.millis());
+}
+
+// L8
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_many_shards_logs_one_line_and_then_counts() {
+    let logged = CapturedLogs::new();
+    let shards: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
+    let harness = Harness::new(&shards.iter().map(String::as_str).collect::<Vec<_>>());
+    let me = harness.instance("me");
+    me.service.fail(Rule::on(ServiceOp::GetRecords).always(), FailureKind::Unreachable);
+    me.table.fail(Rule::on(TableOp::Renew).always());
+    let mut subscription = me.subscribe(latest()).await.tolerant();
+    assert!(tokio::time::timeout(seconds(9), subscription.next()).await.is_err());
+    let lines = |from| logged.with(from).len();
+    let from = ["reading::reader", "coordination::renewer", "subscription::stream", "state::warnings"];
+    assert_eq!(from.map(lines), [1, 1, 2, 0], "the stream hides errors of two kinds");
+    assert!(tokio::time::timeout(seconds(28), subscription.next()).await.is_err());
+    assert_eq!(from.map(lines), [1, 1, 2, 4]);
+    let counted = logged.with("state::warnings: a read failed (").remove(0);
+    // Each of the fifty readers failed once a second, until its lease was in doubt after ten seconds.
+    assert!(counted.contains("count=549") && counted.contains("kind=Some(Unreachable)"), "{counted}");
 }

@@ -115,6 +115,26 @@ async fn hanging_reads_hold_their_reserved_bytes_only_for_a_while() {
     assert_eq!(harness.millis(), 5_000);
 }
 
+// A5
+#[tokio::test(start_paused = true)]
+async fn on_a_slow_line_the_bound_is_exceeded_by_one_page_at_most() {
+    for (shards, latency) in [(8, 1_000), (8, 28_000), (32, 28_000)] {
+        let names: Vec<String> = (0..shards).map(|n| format!("{n:03}")).collect();
+        let harness = Harness::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        names.iter().for_each(|shard| (0..3).for_each(|_| harness.kinesis.put_data(shard, LARGE.clone())));
+        let me = so_far_away(&harness, latency);
+        let stream = horizon().read_limit(1).max_buffered_bytes(32 * MIB);
+        let mut subscription = me.subscribe(stream).await;
+        let most = most_held(&subscription, 100).await;
+        assert!(most <= 42 * MIB, "{shards} shards, {latency} ms: {most}");
+        for _ in 0..shards {
+            next(&mut subscription).await.ack();
+            let most = most_held(&subscription, 7).await;
+            assert!(most <= 42 * MIB, "{shards} shards, {latency} ms: {most}");
+        }
+    }
+}
+
 // A5, R7
 #[tokio::test(start_paused = true)]
 async fn idle_shards_are_read_at_their_interval_regardless_of_number_and_latency() {

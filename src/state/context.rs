@@ -20,6 +20,7 @@ use crate::{
     state::{
         dead_letter_queue::DeadLetterQueue, events::Events, failures::Failures, lease_reads::LeaseReadLimit,
         lifecycle::Lifecycle, read_health::ReadHealth, retention::Retention, stats::OngoingFailure, wakeups::Wakeups,
+        warnings::Warnings,
     },
     types::id::ShardId,
     util::mutex::lock,
@@ -53,6 +54,7 @@ pub(crate) struct SubscriptionContext {
     read_limit: AtomicU32,
     lease_read_limit: LeaseReadLimit,
     failures: Mutex<Failures>,
+    pub(crate) warnings: Warnings,
     warned: Warned,
 }
 
@@ -106,6 +108,7 @@ impl SubscriptionContext {
             lifecycle: Lifecycle::new(),
             gauges: Gauges::default(),
             retention: Retention::default(),
+            warnings: Warnings::default(),
             warned: Warned::default(),
         })
     }

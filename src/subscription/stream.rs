@@ -25,6 +25,7 @@ use crate::{
         page::{Page, PageEntry},
         shard::{HandOut, Shard, Shards},
         stats::SubscriptionStats,
+        warnings::{Cause, warn_once_of},
     },
     subscription::{close::Closer, seek::Seeker, stats_handle::StatsHandle},
     types::close_report::CloseReport,
@@ -195,7 +196,11 @@ impl Subscription {
         while let Some(event) = self.context.events.take(now) {
             match event {
                 Event::Error(error) if self.tolerance.covers(&error) => {
-                    tracing::warn!(stream = %self.context.stream, error = %Chain(&error), "hid an error that the library handles");
+                    let what = "hid an error that the library handles";
+                    warn_once_of!(
+                        self.context.warnings.is_first(Cause::of_error(what, &error)),
+                        stream = %self.context.stream, error = %Chain(&error), "{what}"
+                    );
                 }
                 Event::Error(error) => return Poll::Ready(Some(Err(error))),
                 Event::Redelivery(redelivery) => {

@@ -35,6 +35,7 @@ impl Coordinator {
         self.has_new_shards = false;
         self.add_announced_children();
         let context = Arc::clone(&self.context);
+        context.warnings.log_repeats(&context.stream);
         let asked_at = Instant::now();
         let Some(response) = self.read_leases(listing).await else { return };
         self.list_after_slow_read(asked_at, listing).await;

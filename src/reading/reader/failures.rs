@@ -16,7 +16,10 @@ use crate::{
         giving_up::{AfterFailure, Surroundings},
         pacing::ReadOutcome,
     },
-    state::retention::Unavailable,
+    state::{
+        retention::Unavailable,
+        warnings::{Cause, warn_once_of},
+    },
     types::id::SequenceNumber,
     util::backoff::doubled,
 };
@@ -159,9 +162,11 @@ impl Reader {
     }
 
     fn report(&self, source: ServiceFailure, failures: u32, gave_up: bool) {
-        tracing::warn!(
+        let what = if gave_up { "a reader gave up" } else { "a read failed" };
+        warn_once_of!(
+            self.context.warnings.is_first(Cause::of_kind(what, source.kind())),
             stream = %self.context.stream, shard = %self.shard.id, epoch = self.opening.epoch,
-            failures, gave_up, error = %Chain(&source), "a read failed"
+            failures, gave_up, error = %Chain(&source), "{what}"
         );
         self.shard.report(KinesisError::Read {
             stream: Arc::clone(&self.context.stream),
