@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn an_iterator_is_suspect_after_each_minute_without_records_in_which_it_comes_no_closer() {
         assert_eq!(suspect([Some(NEARLY); 130]), [60, 120]);
-        let nearer = (0..130).map(|second| Some(DAY - seconds(second)));
+        let nearer = (0..130).map(|second| DAY.checked_sub(seconds(second)));
         assert_eq!(suspect(nearer), [0; 0]);
         let once = (0..130).map(|second| Some(if second < 30 { DAY } else { DAY / 2 }));
         assert_eq!(suspect(once), [90]);

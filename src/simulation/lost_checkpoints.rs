@@ -311,12 +311,16 @@ async fn shards_that_stand_still_together_read_the_retention_once() {
     let shards: Vec<String> = (0..100).map(|n| format!("s{n:02}")).collect();
     let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
     let harness = Harness::new(&shards);
-    shards.iter().for_each(|shard| harness.kinesis.put(shard, 2));
+    for shard in &shards {
+        harness.kinesis.put(shard, 2);
+    }
     let mut subscription = harness.instance("me").subscribe(horizon()).await;
     take(&mut subscription, 200).await.into_iter().for_each(Delivery::ack);
     subscription.close().await;
     harness.kinesis.keeps(DAY, OnTrimmed::Stick);
-    shards.iter().for_each(|shard| harness.kinesis.trim(shard, 2));
+    for shard in &shards {
+        harness.kinesis.trim(shard, 2);
+    }
     let me = harness.instance("me");
     let subscription = me.subscribe(latest()).await;
     let described = || me.service.script.calls(ServiceOp::DescribeStreamSummary).len();

@@ -121,7 +121,9 @@ async fn on_a_slow_line_the_bound_is_exceeded_by_one_page_at_most() {
     for (shards, latency) in [(8, 1_000), (8, 28_000), (32, 28_000)] {
         let names: Vec<String> = (0..shards).map(|n| format!("{n:03}")).collect();
         let harness = Harness::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        names.iter().for_each(|shard| (0..3).for_each(|_| harness.kinesis.put_data(shard, LARGE.clone())));
+        for shard in &names {
+            (0..3).for_each(|_| harness.kinesis.put_data(shard, LARGE.clone()));
+        }
         let me = so_far_away(&harness, latency);
         let stream = horizon().read_limit(1).max_buffered_bytes(32 * MIB);
         let mut subscription = me.subscribe(stream).await;

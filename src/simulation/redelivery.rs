@@ -1,12 +1,23 @@
 //! Redelivered records (A7).
 
-use tokio::time::sleep;
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep};
 
 use crate::{
+    config::redelivery::{Reason, RedeliveryDecision},
     delivery::Delivery,
     error::KinesisError,
-    simulation::harness::{Harness, horizon, item, millis, name, names, next, seconds, take, within},
-    types::commit::Commit,
+    lease::Held,
+    simulation::harness::{Harness, horizon, item, latest, millis, name, names, next, seconds, take, within},
+    state::{
+        events::{Redelivery, Returned},
+        shard::{HandOut, ReturnOutcome, Shard},
+    },
+    types::{
+        commit::Commit,
+        record::{Headers, Kept},
+    },
 };
 
 // A7
@@ -101,4 +112,39 @@ async fn a_lost_lease_drops_pending_redeliveries_unsettled() {
     assert_eq!(names(&again), ["a0", "a1"]);
     assert!(again.iter().all(|record| (record.attempt(), record.epoch()) == (1, 3)));
     assert!(within(&mut subscription, seconds(100)).await.is_empty());
+}
+
+// A7: another thread may end the generation between the two steps of a return.
+#[tokio::test(start_paused = true)]
+async fn a_record_is_not_redelivered_if_its_generation_ends_while_it_is_given_back() {
+    for ends in [false, true] {
+        let harness = Harness::new(&["a"]);
+        harness.steal("a", "me").await;
+        let row = harness.row("a").await.unwrap();
+        let context = harness.instance("me").context(latest());
+        let shard = Shard::new(Arc::clone(&context), "a".into());
+        let held = Held { key: row.key.clone(), owner: "me".into(), epoch: row.epoch };
+        let now = Instant::now();
+        let generation = shard.begin(&row, held, false, now).generation;
+        let HandOut::Out(ticket, _) = shard.hand_out(generation, &"a0".into(), now) else { panic!("there is room") };
+        let record = Kept {
+            payload: "a0".into(),
+            headers: Headers::default(),
+            partition_key: None,
+            sequence_number: "a0".into(),
+            arrived_at: None,
+        };
+        let (shard_id, reason) = ("a".into(), Reason::GivenBack);
+        let returned = Returned { ticket, shard: shard_id, record, attempts: 1, reason, settlement: None };
+        let again = RedeliveryDecision::Redeliver(seconds(1));
+        let outcome = shard.put_down(returned, |returned| {
+            if ends {
+                shard.retire();
+            }
+            context.events.due(Redelivery::Again(returned), now + seconds(1));
+            again
+        });
+        assert_eq!(outcome, ReturnOutcome::Queued(again));
+        assert_eq!(context.events.next_due(), (!ends).then_some(now + seconds(1)));
+    }
 }

@@ -150,7 +150,7 @@ async fn a_row_at_the_largest_number_is_unreadable_and_no_write_makes_one() {
     assert_eq!(store.take(&take).await.unwrap_err().to_string(), full(2, "epoch", u64::MAX - 1));
     assert_eq!(store.renew(&held(3)).await.unwrap_err().to_string(), full(3, "counter", u64::MAX - 1));
     assert_eq!(store.renew(&held(4)).await.unwrap(), Write::Applied(()));
-    assert_eq!(store.leases("c", "s").await.unwrap()[..2], rows[2..4]);
+    assert_eq!(store.read_leases("c", "s").await.unwrap().rows[..2], rows[2..4]);
 }
 
 #[test]
