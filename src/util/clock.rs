@@ -14,7 +14,9 @@ const SLACK: Duration = Duration::from_secs(1);
 #[expect(clippy::disallowed_methods, reason = "the one place that reads wall time")]
 pub(crate) fn unix_millis() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    // Without the 128-bit division of `as_millis`: this is read once per delivery.
+    i64::try_from(since.as_secs())
+        .map_or(i64::MAX, |seconds| seconds.saturating_mul(1_000).saturating_add(i64::from(since.subsec_millis())))
 }
 
 /// The monotonic clock and the wall clock, read at one time. While a host is suspended, the monotonic clock of most
@@ -27,7 +29,11 @@ pub(crate) struct BothClocks {
 
 impl BothClocks {
     pub(crate) fn now() -> Self {
-        let monotonic = Instant::now();
+        Self::at(Instant::now())
+    }
+
+    /// The wall clock, read right after the monotonic clock.
+    pub(crate) fn at(monotonic: Instant) -> Self {
         Self { monotonic, wall_millis: wall_millis(monotonic) }
     }
 

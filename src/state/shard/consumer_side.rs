@@ -66,7 +66,7 @@ impl Shard {
     /// Delivers the next record of a page.
     pub(crate) fn hand_out(&self, generation: u64, number: &SequenceNumber, now: Instant) -> HandOut {
         self.write(|inner| {
-            self.notice_suspension(inner);
+            self.notice_suspension(inner, now);
             let ShardInner { term: Some(term), tracker, full, .. } = inner else { return HandOut::Stale };
             if tracker.generation() != generation || term.is_leaving() {
                 return HandOut::Stale;
@@ -93,7 +93,7 @@ impl Shard {
     /// counts as an open record already.
     pub(crate) fn take_up(&self, ticket: Ticket, now: Instant) -> HandOut {
         self.write(|inner| {
-            self.notice_suspension(inner);
+            self.notice_suspension(inner, now);
             let Some(term) = &inner.term else { return HandOut::Stale };
             let epoch = term.held.epoch;
             if term.is_leaving() {

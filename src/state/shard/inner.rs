@@ -121,9 +121,10 @@ impl Shard {
     }
 
     /// Checks whether the host was suspended. If so, the lease has less time left than it seems, and is renewed at once.
-    pub(super) fn notice_suspension(&self, inner: &mut ShardInner) {
+    /// `now` was read just before.
+    pub(super) fn notice_suspension(&self, inner: &mut ShardInner, now: Instant) {
         let Some(term) = &mut inner.term else { return };
-        if term.notice_suspension(BothClocks::now()) {
+        if term.notice_suspension(BothClocks::at(now)) {
             self.context.wakeups.wake_renewer(&self.id);
         }
     }

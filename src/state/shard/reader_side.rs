@@ -36,7 +36,7 @@ impl Shard {
     /// Whether a record may be delivered now.
     pub(crate) fn try_room(&self, generation: u64, now: Instant) -> Result<bool, GenerationOver> {
         self.write(|inner| {
-            self.notice_suspension(inner);
+            self.notice_suspension(inner, now);
             let term = inner.current(generation).ok_or(GenerationOver)?;
             if term.is_leaving() {
                 return Err(GenerationOver);

@@ -200,7 +200,7 @@ impl Shard {
     pub(crate) fn next_op(&self, now: Instant, renewals_wait: bool) -> NextOp {
         let settings = &self.context.settings;
         self.write(|inner| {
-            self.notice_suspension(inner);
+            self.notice_suspension(inner, now);
             let Some(term) = inner.term.as_mut() else { return NextOp::None };
             let Some(store_op) = term.store_op(&inner.tracker, now, settings) else { return NextOp::None };
             if store_op == StoreOp::Renew
@@ -224,7 +224,7 @@ impl Shard {
     /// Notes that a store call was applied. False if its lease term is over.
     pub(crate) fn applied(&self, op: &InFlightOp, sent_at: Instant) -> bool {
         let current = self.write_and_wake(|inner| {
-            self.notice_suspension(inner);
+            self.notice_suspension(inner, Instant::now());
             let Some(term) = inner.term.as_mut().filter(|term| term.held == op.held) else { return false };
             let is_current = op.generation == inner.tracker.generation();
             term.applied(&op.store_op, is_current, sent_at, &self.context.settings);

@@ -24,7 +24,7 @@ impl Shard {
     /// A snapshot of the state. Costs one short lock.
     pub(crate) fn view(&self) -> ShardView {
         self.write(|inner| {
-            self.notice_suspension(inner);
+            self.notice_suspension(inner, Instant::now());
             ShardView {
                 term: inner.term.as_ref().map(LeaseTerm::view),
                 elsewhere: inner.elsewhere.as_ref().map(|(_, epoch)| *epoch),
