@@ -1,4 +1,4 @@
-//! The AWS SDK's configuration and errors: the folder that knows how all AWS services work, not only Kinesis.
+//! SDK code that Kinesis and DynamoDB share: configuration, credentials and errors.
 //!
 //! - `config`: loads the SDK's configuration, or checks the one that the user brought, so that the SDK cannot panic.
 //! - `classify`: turns an SDK error into a [`ServiceFailure`](crate::error::service::ServiceFailure).

@@ -1,7 +1,7 @@
 //! What a subscription is configured with: plain values, and pure decisions on them.
 //!
-//! - `position`: where reading begins. A user asks for a position, a lease stores a checkpoint, and a table says where
-//!   a shard opens.
+//! - `position`: where reading begins: the user's position, the stored checkpoint, and the rules that choose between
+//!   them.
 //! - `redelivery`: when a record that was given back is redelivered, and when it becomes a dead letter or an error.
 //! - `settings`: all settings of one subscription, with their defaults.
 //! - `limits`: the limits of Kinesis, and the checks that refuse a value before a request is sent.

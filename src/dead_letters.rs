@@ -4,16 +4,15 @@
 //! Read in this order:
 //!
 //! - `writer`: the task,
-//! - `circuit`: how many writes may be under way, and when, after failed writes,
+//! - `circuit`: the circuit breaker, which limits the writes after failures,
 //! - `record`: the bytes of a dead letter.
 //!
 //! **Why a task writes dead letters.** A record may be given back on any thread, without a runtime, and writing its
 //! dead letter must not depend on the stream being polled. The record goes through the dead-letter queue and is settled
-//! after its write. So for every spent record that a checkpoint passed, at least one dead letter exists.
+//! after its write. So a checkpoint passes a spent record only after its dead letter is stored.
 //!
-//! **While a record is being written it counts as in flight,** which is all that closing and hand-over need in order to
-//! wait for it. While it waits in the queue it does not count, like other redeliveries: if its shard leaves, the record
-//! is dropped unsettled, and the next reader of the shard redelivers it.
+//! **A record that is being written counts as in flight,** so closing and hand-over wait for it. A record in the queue
+//! does not count: if the lease goes first, the record is dropped unsettled, and the next reader redelivers it.
 
 mod circuit;
 mod record;

@@ -2,8 +2,8 @@
 //!
 //! - `service`: the trait [`Service`] and the values that its calls take.
 //! - `answers`: the values that its calls return.
-//! - `sdk`: [`SdkService`], which makes the calls with the AWS SDK. Besides `aws`, it is the only code that knows the
-//!   SDK's types.
+//! - `sdk`: [`SdkService`], which makes the calls with the AWS SDK. Besides `aws`, no other code knows the SDK's
+//!   types for Kinesis.
 //! - `date_header`: the service's clock, from the `Date` header of a response.
 //!
 //! Code above this folder sees values of this crate only. An SDK error becomes a

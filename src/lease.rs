@@ -1,15 +1,17 @@
 //! Leases: which instance reads a shard, and how far a consumer has read it. Every store implements [`LeaseStore`].
 //!
 //! A lease is one row for each consumer, stream and shard. It names an owner, has an *epoch* that grows with every
-//! take, and holds the [`Checkpoint`]. Every write names its epoch, so the store refuses the writes of an instance that
-//! was fenced, however late they arrive.
+//! take, and holds the [`Checkpoint`]. Every write carries its epoch. The store refuses late writes of an instance that
+//! lost its lease.
+//!
+//! This folder only stores leases. `coordination/renewer` renews them and stores checkpoints.
 //!
 //! - [`MemoryLeaseStore`] (`memory`) keeps leases in this process; they end with it.
 //! - `EmbeddedLeaseStore` (`embedded`, a cargo feature) keeps them in a file of this host.
 //! - `DynamoDbLeaseStore` (`dynamodb`, a cargo feature) keeps them in a table that instances share.
 //! - `contract` (a cargo feature) tests that a store keeps its promises.
 //!
-//! Only `coordination` calls a store; all others name the types. Read the trait first, then `memory`, the shortest
+//! Only `coordination` calls a store. Other folders only use its types. Read the trait first, then `memory`, the shortest
 //! store.
 
 use std::{fmt, sync::Arc, time::Duration};

@@ -9,7 +9,7 @@
 //! Read in this order:
 //!
 //! - [`record`]: the record to publish and its receipt; [`options`]: the settings of a sink; [`error`], [`stats`].
-//! - [`publisher`]: the front, `Publisher`.
+//! - [`publisher`]: the public API, `Publisher`.
 //! - [`sink`]: `PublishSink`, the handle that a pipeline feeds.
 //! - [`shared`]: the state that all handles of a sink share with its sender. It admits records by bytes.
 //! - [`accumulator`]: the pure rules. They choose the entries of the next request and decide what each response means

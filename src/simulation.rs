@@ -1,5 +1,5 @@
-//! The simulation: instances of the library on a model of a stream, under tokio's paused clock, without sockets. A run
-//! never depends on chance that cannot be repeated.
+//! The simulation: instances of the library on a model of a stream, under tokio's paused clock, without sockets. Every
+//! run is repeatable from its seed.
 //!
 //! - [`kinesis`]: the stream that all instances share.
 //! - [`scripted_service`] and [`scripted_table`]: the service and the lease table as one instance sees them. Each has a

@@ -3,9 +3,9 @@
 //!
 //! Read in this order:
 //!
-//! - [`context`]: one per subscription; everything hangs on it. [`lifecycle`] and [`wakeups`] are its parts,
+//! - [`context`]: the state that all tasks of one subscription share, with [`lifecycle`] and [`wakeups`],
 //! - [`shard`]: the state of one shard, behind one lock,
-//! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move,
+//! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move (the watermark),
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
 //! - [`failures`]: what fails and since when, and what was lost,

@@ -1,5 +1,5 @@
-//! The task that writes to the lease store for the leases that are held. It renews them, stores checkpoints and
-//! releases them, whether or not the user polls the subscription.
+//! The task that renews this instance's leases, stores checkpoints and releases leases, whether or not the user polls the
+//! subscription. `LeaseTerm::store_op` decides which call is due; this task makes it.
 //!
 //! **The renewer keeps a queue of due times, one per shard.** A busy shard is due at a time that differs from the
 //! others', and checking all shards each time would cost shards times shards. Once per round the renewer still checks
@@ -176,7 +176,7 @@ impl LeaseRenewer {
         let (context, shard) = (Arc::clone(&self.context), Arc::clone(shard));
         self.in_flight.push(
             async move {
-                let answer = run(&context, &op).await;
+                let answer = call_store(&context, &op).await;
                 (shard, op, now, answer)
             }
             .boxed(),
@@ -295,7 +295,7 @@ impl Drop for EndOnDrop {
 }
 
 /// Makes one call on the store.
-async fn run(context: &SubscriptionContext, op: &InFlightOp) -> Result<Write, StoreError> {
+async fn call_store(context: &SubscriptionContext, op: &InFlightOp) -> Result<Write, StoreError> {
     let call = match &op.store_op {
         StoreOp::Save(checkpoint, _) => context.store.checkpoint(&op.held, checkpoint),
         StoreOp::Release => context.store.release(&op.held),

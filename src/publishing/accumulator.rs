@@ -6,9 +6,12 @@
 //!          │                 ▼                │                            ▲
 //!          └────────────► ready ──► take ─► in flight ─► answer ───────────┤ stored, refused, attempts spent
 //!                           ▲ ▲                           │ │              │
-//!                           │ └───────── resting ◄────────┘ └─► suspects ──┘ a refused request, in halves
+//!                           │ └───────── backoff ◄────────┘ └─► suspects ──┘ a refused request, in halves
 //!                           └── the call failed: nothing goes out until the circuit opens
 //! ```
+//!
+//! `request` builds the next request. `response` decides which failed entries are sent again. `backoff` says how long an
+//! entry waits, and `entry` is what waits.
 //!
 //! It does no I/O and has no clock: the caller passes the time. An *entry* becomes one entry of a request: a record, or
 //! several aggregated records of one key. With ordering, a key has one entry that is ready, in flight, backing off or

@@ -191,7 +191,7 @@ impl Reader {
             self.wait_for_turn().await.ok()?;
             let step = match iterator {
                 Some(iterator) => self.read(&iterator).await,
-                None => self.place().await,
+                None => self.fetch_iterator().await,
             };
             match step {
                 ReadStep::Again => {}
@@ -212,7 +212,7 @@ impl Reader {
     }
 
     /// Fetches a new iterator at the place where reading continues (R8).
-    async fn place(&mut self) -> ReadStep {
+    async fn fetch_iterator(&mut self) -> ReadStep {
         let sent_at = Instant::now();
         match self.iterator().await {
             Ok(placed) => {

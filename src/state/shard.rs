@@ -4,7 +4,8 @@
 //! Read in this order:
 //!
 //! - `inner`: the state and its lock,
-//! - `lease_term`: one holding of the lease, and which store call is due,
+//! - `lease_term`: one holding of the lease. It decides the next store call: which checkpoint to store, renew, or
+//!   release,
 //! - `view`: a snapshot that answers questions,
 //! - `reader_side`: the steps of the reader and its pages,
 //! - `consumer_side`: the steps of the stream and its deliveries,

@@ -29,7 +29,7 @@ impl<T> Accumulator<T> {
             Ok(results) => {
                 self.circuit.succeed();
                 self.settled.reserve(entries.len());
-                self.sort(entries, results, now);
+                self.settle_or_retry(entries, results, now);
             }
             // The service does not say which record caused the refusal.
             Err(failure) if failure.kind() == FailureKind::Rejected && entries.len() > 1 => self.halve(entries),
@@ -53,7 +53,12 @@ impl<T> Accumulator<T> {
     }
 
     /// One result for each entry. Entries with a retryable failure back off together, so that they go out together.
-    fn sort(&mut self, entries: Vec<QueuedEntry<T>>, results: Vec<Result<Put, ServiceFailure>>, now: Instant) {
+    fn settle_or_retry(
+        &mut self,
+        entries: Vec<QueuedEntry<T>>,
+        results: Vec<Result<Put, ServiceFailure>>,
+        now: Instant,
+    ) {
         let mut failed = Vec::new();
         for (entry, result) in entries.into_iter().zip(results) {
             match result {
