@@ -14,6 +14,7 @@
 //! - [`shared`]: the state that all handles of a sink share with its sender. It admits records by bytes.
 //! - [`accumulator`]: the pure rules. They choose the entries of the next request and decide what each response means
 //!   for each record: settle, retry, back off or split.
+//! - `missing_stream`: how long a stream that the service does not find may still appear.
 //! - [`sender`]: the task that makes the calls. `completion` tells the caller, the acker or the sink.
 //!
 //! `broker` and `prelude` use this folder. It uses `delivery` (ackers), `connection`, `budget` and `kinesis`.
@@ -21,6 +22,7 @@
 pub(crate) mod accumulator;
 mod completion;
 pub(crate) mod error;
+mod missing_stream;
 pub(crate) mod options;
 mod prepared;
 pub(crate) mod publisher;

@@ -39,6 +39,7 @@ use crate::{
     error::KinesisError,
     publishing::{
         accumulator::entry::{AcceptedRecord, QueuedEntry},
+        missing_stream::MissingStream,
         record::{Outgoing, PublishOrder, Published},
     },
     util::circuit::Circuit,
@@ -109,6 +110,7 @@ pub(crate) struct Accumulator<T> {
     flights: BTreeMap<u64, Vec<QueuedEntry<T>>>,
     next_flight: u64,
     circuit: Circuit,
+    missing_stream: MissingStream,
     backoff: Backoff,
     settled: Vec<SettledRecord<T>>,
     counts: PublishCounts,
@@ -132,6 +134,7 @@ impl<T> Accumulator<T> {
             flights: BTreeMap::new(),
             next_flight: 0,
             circuit: Circuit::default(),
+            missing_stream: MissingStream::default(),
             backoff,
             settled: Vec::new(),
             counts: PublishCounts::default(),

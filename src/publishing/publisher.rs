@@ -3,22 +3,32 @@
 use std::{fmt, sync::Arc};
 
 use futures::future::join;
+use tokio::time::{Duration, Instant, sleep};
 
 use crate::{
     config::limits::check_stream_name,
     connection::Connection,
-    error::KinesisError,
+    error::{
+        KinesisError,
+        service::{FailureKind, ServiceFailure},
+    },
     kinesis::PutEntry,
     publishing::{
         error::PublishError,
+        missing_stream::APPEARS_WITHIN,
         options::PublishTo,
         record::{Outgoing, Published},
         sender,
         shared::SinkShared,
         sink::PublishSink,
     },
+    util::backoff::doubled,
     wire::envelope,
 };
+
+/// Pauses between attempts of one record, if the service refuses it for now.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Publishes records over the connection of a broker. Cheap to clone. It can be taken from a broker that is not
 /// connected yet, and works as soon as the broker is connected.
@@ -52,7 +62,9 @@ impl Publisher {
     ///
     /// - [`KinesisError::Invalid`]: the stream's name, the key, or the record is over its limit; nothing was sent.
     /// - [`KinesisError::NotConnected`]: the broker is not connected yet, or was shut down; nothing was sent.
-    /// - [`KinesisError::Stream`]: the stream does not exist, or is not active yet.
+    /// - [`KinesisError::Stream`]: the stream does not exist, or is not active yet. A stream that is not found is tried
+    ///   again for five seconds, because a new one may not be known everywhere yet. The same holds for credentials that
+    ///   do not load or have expired, and for a KMS key that cannot be used.
     /// - [`KinesisError::Denied`]: the credentials are wrong, or lack `kinesis:PutRecord`.
     /// - [`KinesisError::Service`]: any other failure, after the SDK's retries. After a timeout, the record may be in
     ///   the stream.
@@ -67,7 +79,17 @@ impl Publisher {
         let service = self.connection.service()?;
         let Outgoing { partition_key, explicit_hash_key, .. } = record;
         let entry = PutEntry { partition_key, explicit_hash_key, data };
-        let put = service.put(stream, entry).await.map_err(|failure| KinesisError::refused(stream, failure))?;
+        let (begun, mut failures) = (Instant::now(), 0);
+        let put = loop {
+            match service.put(stream, entry.clone()).await {
+                Ok(put) => break put,
+                Err(failure) if is_refused_for_now(&failure) && begun.elapsed() < APPEARS_WITHIN => {
+                    failures += 1;
+                    sleep(doubled(FIRST_PAUSE, LONGEST_PAUSE, failures)).await;
+                }
+                Err(failure) => return Err(KinesisError::refused(stream, failure)),
+            }
+        };
         Ok(Published { shard: put.shard, sequence_number: put.sequence_number, sub_sequence_number: None })
     }
 
@@ -150,6 +172,12 @@ impl Publisher {
     pub fn sink(&self, stream: impl Into<PublishTo>) -> Result<PublishSink, KinesisError> {
         Ok(PublishSink::start(SinkShared::new(Arc::clone(&self.connection), stream.into())?))
     }
+}
+
+/// Whether the service stored nothing and may accept the same record soon (P4): the stream is new, the credentials are being
+/// renewed, or a KMS key is disabled.
+fn is_refused_for_now(failure: &ServiceFailure) -> bool {
+    matches!(failure.kind(), FailureKind::NotFound | FailureKind::Credentials | FailureKind::KeyUnusable)
 }
 
 impl fmt::Debug for Publisher {

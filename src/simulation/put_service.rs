@@ -168,7 +168,7 @@ impl Service for PutService {
     }
 
     fn put<'a>(&'a self, _stream: &'a str, entry: PutEntry) -> Call<'a, Put> {
-        async move { Ok(self.store(&entry)) }.boxed()
+        async move { self.take(vec![entry]).await?.remove(0) }.boxed()
     }
 
     fn put_all<'a>(&'a self, _stream: &'a str, entries: Vec<PutEntry>) -> Call<'a, Vec<Result<Put, ServiceFailure>>> {

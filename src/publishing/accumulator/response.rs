@@ -28,12 +28,13 @@ impl<T> Accumulator<T> {
         match answer {
             Ok(results) => {
                 self.circuit.succeed();
+                self.missing_stream.answered();
                 self.settled.reserve(entries.len());
                 self.settle_or_retry(entries, results, now);
             }
             // The service does not say which record caused the refusal.
             Err(failure) if failure.kind() == FailureKind::Rejected && entries.len() > 1 => self.halve(entries),
-            Err(failure) if is_final(&failure) => {
+            Err(failure) if self.is_final(&failure, now) => {
                 for entry in entries {
                     self.refuse(entry, &failure);
                 }
@@ -63,7 +64,7 @@ impl<T> Accumulator<T> {
         for (entry, result) in entries.into_iter().zip(results) {
             match result {
                 Ok(put) => self.stored(entry, &put),
-                Err(failure) if is_final(&failure) => self.refuse(entry, &failure),
+                Err(failure) if self.is_final(&failure, now) => self.refuse(entry, &failure),
                 Err(failure) => failed.extend(self.again(entry, &failure, now)),
             }
         }
@@ -72,6 +73,16 @@ impl<T> Accumulator<T> {
         for entry in failed {
             let until = until.min(entry.first.accepted + self.rules.timeout);
             self.resting.insert((until, entry.first.ticket), entry);
+        }
+    }
+
+    /// Whether a retry would fail in the same way (P4). A stream that is being created or changed is retried, and so is one
+    /// that may still appear. A KMS key that cannot be used may be enabled again.
+    fn is_final(&mut self, failure: &ServiceFailure, now: Instant) -> bool {
+        match failure.kind() {
+            FailureKind::Rejected | FailureKind::Denied => true,
+            FailureKind::NotFound => self.missing_stream.stays_missing(now),
+            _ => false,
         }
     }
 
@@ -152,12 +163,4 @@ impl<T> Accumulator<T> {
             None => drop(self.queues.remove(&queue_id)),
         }
     }
-}
-
-/// Whether a retry would fail in the same way. A stream that is being created or changed is retried.
-fn is_final(failure: &ServiceFailure) -> bool {
-    matches!(
-        failure.kind(),
-        FailureKind::Rejected | FailureKind::Denied | FailureKind::NotFound | FailureKind::KeyUnusable
-    )
 }

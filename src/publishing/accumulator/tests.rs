@@ -219,12 +219,12 @@ fn a_permanently_refused_entry_fails_at_once_and_alone() {
 // P3
 #[test]
 fn a_failure_of_the_whole_request_fails_each_record_once() {
-    for kind in [FailureKind::Denied, FailureKind::NotFound, FailureKind::KeyUnusable] {
-        let mut machine = Machine::new(rules());
-        machine.accept("ab");
+    for kind in [FailureKind::Denied, FailureKind::Rejected] {
+        let mut machine = Machine::new(PublishRules { request_records: 1, ..rules() });
+        machine.accept("a");
         let (flight, _) = machine.after(millis(10)).request();
         machine.fail(flight, kind);
-        assert_eq!(machine.settled().len(), 2, "{kind:?}");
+        assert_eq!(machine.settled().len(), 1, "{kind:?}");
         assert!(machine.accumulator.is_empty());
     }
 }
@@ -232,7 +232,15 @@ fn a_failure_of_the_whole_request_fails_each_record_once() {
 // P3
 #[test]
 fn all_requests_pause_after_a_call_that_failed_as_a_whole() {
-    let kinds = [FailureKind::Unreachable, FailureKind::Other, FailureKind::Throttled, FailureKind::NotReady];
+    let kinds = [
+        FailureKind::Unreachable,
+        FailureKind::Other,
+        FailureKind::Throttled,
+        FailureKind::NotReady,
+        FailureKind::NotFound,
+        FailureKind::Credentials,
+        FailureKind::KeyUnusable,
+    ];
     for kind in kinds {
         let mut machine = Machine::new(PublishRules { request_records: 1, ..rules() });
         machine.accept("abc");

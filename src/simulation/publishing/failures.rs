@@ -83,12 +83,51 @@ async fn a_refused_record_fails_alone_and_at_once() {
 // P3
 #[tokio::test(start_paused = true)]
 async fn permanent_errors_are_not_retried() {
-    let table =
-        [(FailureKind::Denied, "denied"), (FailureKind::NotFound, "stream"), (FailureKind::KeyUnusable, "service")];
-    for (kind, expected) in table {
-        let put_service = PutService::new(move |_, _| Outcome::Refused(kind));
-        let results = put_service.publisher().1.publish_all("s", records("ab")).await;
-        assert_eq!((result_texts(&results), put_service.requests().len()), (vec![expected.to_owned(); 2], 1));
+    let put_service = PutService::new(|_, _| Outcome::Refused(FailureKind::Denied));
+    let results = put_service.publisher().1.publish_all("s", records("ab")).await;
+    assert_eq!((result_texts(&results), put_service.requests().len()), (vec!["denied".to_owned(); 2], 1));
+}
+
+// P4
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_found_is_tried_for_some_seconds() {
+    let new = PutService::new(|k, _| if k < 2 { Outcome::Refused(FailureKind::NotFound) } else { Outcome::Stored });
+    let results = new.publisher().1.publish_all("s", records("abc")).await;
+    assert_eq!((result_texts(&results), new.stored().len()), (["1", "2", "3"].map(str::to_owned).to_vec(), 3));
+
+    let missing = PutService::new(|_, _| Outcome::Refused(FailureKind::NotFound));
+    let results = missing.publisher().1.publish_all("s", records("ab")).await;
+    assert_eq!(result_texts(&results), ["stream"; 2]);
+    assert!((5_000..=15_000).contains(&missing.millis()), "{}", missing.millis());
+}
+
+// P4
+#[tokio::test(start_paused = true)]
+async fn refusals_that_pass_are_retried_and_fail_none_of_many_records() {
+    for kind in [FailureKind::Credentials, FailureKind::KeyUnusable] {
+        let put_service = PutService::new(move |k, _| if k < 5 { Outcome::Refused(kind) } else { Outcome::Stored });
+        let given = (0..10_000).map(|number| Outgoing::new(format!("key {number}"), "x"));
+        let results = put_service.publisher().1.publish_all("s", given).await;
+        assert_eq!(results.iter().filter(|result| result.is_err()).count(), 0, "{kind:?}");
+        assert_eq!(put_service.stored().len(), 10_000);
+    }
+}
+
+// P1, P4
+#[tokio::test(start_paused = true)]
+async fn one_record_is_tried_again_for_some_seconds_if_its_stream_is_not_found() {
+    for (refusals, is_stored) in [(2, true), (100, false)] {
+        let put_service =
+            PutService::new(
+                move |k, _| {
+                    if k < refusals { Outcome::Refused(FailureKind::NotFound) } else { Outcome::Stored }
+                },
+            );
+        let published = put_service.publisher().1.publish("s", Outgoing::new("a", "x")).await;
+        assert_eq!(published.is_ok(), is_stored, "{published:?}");
+        if !is_stored {
+            assert!((5_000..=7_000).contains(&put_service.millis()), "{}", put_service.millis());
+        }
     }
 }
 
