@@ -4,12 +4,15 @@
 //! - [`chain`]: an error and its causes in one line, for logs.
 //! - [`work`]: which work of a subscription an error interrupts, and whether waiting can end it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use crate::{
-    error::service::{Action, FailureKind, ServiceFailure, StoreError},
+    error::{
+        chain::Chain,
+        service::{Action, FailureKind, ServiceFailure, StoreError},
+    },
     types::{
         id::{SequenceNumber, ShardId},
         record::Record,
@@ -27,7 +30,10 @@ pub(crate) mod work;
 ///
 /// The error is cheap to clone. Its text says what failed. Its [`source`](std::error::Error::source) is the cause and
 /// leads to the SDK's own error. Print the sources as well when somebody must learn the reason.
-#[derive(Clone, Debug, thiserror::Error)]
+///
+/// `Debug` shows the text of the error and of its causes, and no data of a record. So a `main` that returns this error
+/// prints a readable line.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum KinesisError {
     /// A setting or an argument is outside its limits. Nothing was sent.
@@ -382,6 +388,12 @@ pub enum ErrorClass {
     Fatal,
 }
 
+impl fmt::Debug for KinesisError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KinesisError::{:?}({})", self.class(), Chain(self))
+    }
+}
+
 impl KinesisError {
     /// The class of the error, which tells what to do.
     ///
@@ -430,5 +442,28 @@ impl KinesisError {
 
     pub(crate) fn invalid(what: &'static str, problem: impl Into<String>) -> Self {
         Self::Invalid { what, problem: problem.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // X3
+    #[test]
+    fn debug_shows_the_text_and_its_causes_and_no_data_of_a_record() {
+        let aggregated = KinesisError::AggregatedRecord {
+            stream: "s".into(),
+            shard: "a".into(),
+            sequence_number: "5".into(),
+            partition_key: Some("secret".into()),
+            data: vec![b'x'; 1 << 20].into(),
+        };
+        let debug = format!("{aggregated:?}");
+        assert!(debug.starts_with("KinesisError::Record(stream s, shard a, sequence number 5"), "{debug}");
+        assert!(debug.len() < 300 && !debug.contains("secret") && !debug.contains("xxx"), "{debug}");
+        let source = ServiceFailure::new(Action::GetRecords, FailureKind::Other, "out of order");
+        let refused = KinesisError::refused("s", source);
+        assert!(format!("{refused:?}").ends_with("out of order)"), "{refused:?}");
     }
 }

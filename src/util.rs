@@ -6,6 +6,7 @@
 //! - `clock`: wall time. Every other part measures time with tokio's monotonic clock.
 //! - `cut`: shortens texts that come from outside.
 //! - `mutex`: how this crate locks a mutex.
+//! - `redacted`: what `Debug` shows of payloads and keys.
 //! - `timer`: a timer for hand-written streams.
 //! - `watched`: a shared value. Tasks can wait for a change; the first to wait wakes first.
 //!
@@ -18,5 +19,6 @@ pub(crate) mod circuit;
 pub(crate) mod clock;
 pub(crate) mod cut;
 pub(crate) mod mutex;
+pub(crate) mod redacted;
 pub(crate) mod timer;
 pub(crate) mod watched;

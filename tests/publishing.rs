@@ -173,9 +173,7 @@ async fn a_sink_without_permission_fails_each_record_and_names_the_permission() 
     let mut sink = publisher(&kinesis).await.sink(STREAM).unwrap();
     let error = stream::iter(numbered(3)).map(Ok).forward(&mut sink).await.unwrap_err();
     assert!(matches!(error.cause(), KinesisError::Denied { action: Action::PutRecords, .. }), "{error}");
-    assert!(
-        chain(&error).starts_with(r#"a record of key "key 0" was not published: access denied: kinesis:PutRecords"#)
-    );
+    assert!(chain(&error).contains(" bytes was not published: access denied: kinesis:PutRecords"));
     assert_eq!(sent(&kinesis), [3]);
     let error = publisher(&kinesis).await.publish_all("nowhere", numbered(1)).await.pop().unwrap().unwrap_err();
     assert!(matches!(error.cause(), KinesisError::Denied { .. }), "{error}");

@@ -1,7 +1,7 @@
 //! The bytes of a dead letter: a pure encoding.
 //!
-//! **Headers are added; none is replaced or left out.** A record that dies twice shows both origins, the first one
-//! first. If the new headers make a record too large, the stream yields an error that carries it: leaving headers out
+//! **Headers are added; none is replaced or left out.** The added ones come first, so a lookup by name finds them even if
+//! the producer used the same names. A record that dies twice shows both origins, the newest one first. If the new headers make a record too large, the stream yields an error that carries it: leaving headers out
 //! would produce dead letters that nobody can trace.
 
 use bytes::Bytes;
@@ -23,15 +23,15 @@ pub(super) struct DeadLetterRecord {
     pub(super) data: Bytes,
 }
 
-/// The record as Kinesis returned it. The added headers follow its original headers and say where the record came from
-/// and why it was given up.
+/// The record as Kinesis returned it. The added headers come before its original headers and say where the record came
+/// from and why it was given up.
 ///
 /// A record without a partition key gets its sequence number as its key. Such keys spread evenly over the shards, and a
 /// repeated write goes to the same shard.
 pub(super) fn record(context: &SubscriptionContext, spent: &Returned) -> Result<DeadLetterRecord, KinesisError> {
     let record = &spent.record;
     let original = record.headers.iter().map(|(name, value)| (name.to_owned(), value.clone()));
-    let headers: Vec<(String, Bytes)> = original.chain(origin(context, spent)).collect();
+    let headers: Vec<(String, Bytes)> = origin(context, spent).chain(original).collect();
     let data = envelope::encode(&headers, record.payload.clone())?;
     let partition_key = record.partition_key.as_deref().unwrap_or(record.sequence_number.as_str());
     limits::check_record(partition_key, data.len())?;

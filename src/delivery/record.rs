@@ -19,6 +19,7 @@ use crate::{
         id::{SequenceNumber, ShardId},
         record::{Headers, Kept, Record, system_time},
     },
+    util::redacted::HiddenPayload,
 };
 
 /// A delivered record, and the duty to settle it. `T` is the type of the payload: the record's bytes, or a
@@ -301,7 +302,7 @@ impl<T> From<Delivery<T>> for Acker {
 
 impl<T: fmt::Debug> fmt::Debug for Delivery<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delivery").field("payload", self.payload()).field("acker", &self.acker).finish()
+        f.debug_struct("Delivery").field("payload", &HiddenPayload(self.payload())).field("acker", &self.acker).finish()
     }
 }
 

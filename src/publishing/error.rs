@@ -57,7 +57,7 @@ impl PublishError {
 
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a record of key {:?} was not published", self.0.record.partition_key)
+        write!(f, "a record of {} bytes was not published", self.0.record.payload.len())
     }
 }
 

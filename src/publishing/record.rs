@@ -1,11 +1,14 @@
 //! A record to publish, and the service's receipt for it.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 use crate::{
     config::limits,
     error::KinesisError,
     types::id::{SequenceNumber, ShardId},
+    util::redacted::Length,
 };
 
 /// A record to publish: a partition key, a payload, and headers if any.
@@ -15,13 +18,26 @@ use crate::{
 ///
 /// let order = Outgoing::new("customer-17", r#"{"order":4711}"#).header("content-type", "application/json");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `Debug` shows lengths and the names of headers, so that keys and payloads do not end up in logs.
+#[derive(Clone, PartialEq, Eq)]
 #[must_use = "a record does nothing until it is published"]
 pub struct Outgoing {
     pub(crate) partition_key: String,
     pub(crate) payload: Bytes,
     pub(crate) headers: Vec<(String, Bytes)>,
     pub(crate) explicit_hash_key: Option<u128>,
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<_> = self.headers.iter().map(|(name, value)| (name, Length(value.len()))).collect();
+        f.debug_struct("Outgoing")
+            .field("partition_key", &Length(self.partition_key.len()))
+            .field("payload", &Length(self.payload.len()))
+            .field("headers", &headers)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Outgoing {

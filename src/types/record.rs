@@ -8,7 +8,10 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::types::id::{SequenceNumber, ShardId};
+use crate::{
+    types::id::{SequenceNumber, ShardId},
+    util::redacted::{HiddenPayload, Length},
+};
 
 /// The headers of a record: names and values in the order in which the producer put them. Cheap to clone.
 ///
@@ -48,12 +51,15 @@ impl Headers {
 
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter()).finish()
+        f.debug_map().entries(self.iter().map(|(name, value)| (name, Length(value.len())))).finish()
     }
 }
 
 /// A record and its position in the stream. `T` is the payload: its bytes, or the value that they were decoded to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `Debug` shows no payload, no header values and no partition key, so that they do not end up in logs. `{:#?}` shows the
+/// beginning of the payload.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Record<T = Bytes> {
     pub(crate) payload: T,
     pub(crate) headers: Headers,
@@ -107,15 +113,39 @@ impl<T> Record<T> {
     }
 }
 
+impl<T: fmt::Debug> fmt::Debug for Record<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("stream", &self.stream)
+            .field("shard", &self.shard)
+            .field("sequence_number", &self.sequence_number)
+            .field("arrived_at", &self.arrived_at)
+            .field("partition_key", &self.partition_key.as_ref().map(|key| Length(key.len())))
+            .field("headers", &self.headers)
+            .field("payload", &HiddenPayload(&self.payload))
+            .finish()
+    }
+}
+
 /// The part of a record that is kept for as long as the record may be redelivered. The stream and the shard are not
 /// in it: the state of the shard knows them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Kept {
     pub(crate) payload: Bytes,
     pub(crate) headers: Headers,
     pub(crate) partition_key: Option<Box<str>>,
     pub(crate) sequence_number: SequenceNumber,
     pub(crate) arrived_at: Option<i64>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = Length(self.payload.len());
+        f.debug_struct("Kept")
+            .field("sequence_number", &self.sequence_number)
+            .field("payload", &bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Kept {

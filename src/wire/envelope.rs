@@ -6,24 +6,35 @@
 //!
 //! Numbers are big-endian, names are UTF-8. The format is shared with services that are already deployed, so it does
 //! not change. Kinesis does not mark a record as enveloped, hence two rules. A blob whose headers do not parse is a
-//! plain payload. A payload that would parse is wrapped in an empty envelope before it is sent.
+//! plain payload. A payload that would parse, or that a reader would take for an aggregated record, is wrapped in an
+//! empty envelope before it is sent.
+//!
+//! **The number of headers is bounded.** A header may have 8 bytes on the wire and takes ten times as much in memory, so
+//! without a bound one record could hold more than the budget counts.
 
 use std::str;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use crate::{error::KinesisError, types::record::Headers};
+use crate::{error::KinesisError, types::record::Headers, wire::aggregate::is_aggregated};
 
 const MAGIC: &[u8] = b"RSK2";
 
 /// The size of a length field.
 const LENGTH: usize = size_of::<u32>();
 
+/// The most headers of a record. A blob with more is a payload.
+const MOST_HEADERS: usize = 1_024;
+
 /// The blob to send. Without headers it is the payload itself, not copied, unless a reader would mistake the payload
-/// for an envelope.
+/// for an envelope or an aggregated record.
 pub(crate) fn encode(headers: &[(String, Bytes)], payload: Bytes) -> Result<Bytes, KinesisError> {
-    if headers.is_empty() && parse(&payload).is_none() {
+    if headers.is_empty() && parse(&payload).is_none() && !is_aggregated(&payload) {
         return Ok(payload);
+    }
+    if headers.len() > MOST_HEADERS {
+        let problem = format!("at most {MOST_HEADERS} headers, {} were given", headers.len());
+        return Err(KinesisError::invalid("headers", problem));
     }
     let block = headers.iter().map(|(name, value)| 2 * LENGTH + name.len() + value.len()).sum();
     let prefix = length(block)?;
@@ -57,6 +68,9 @@ fn parse(blob: &Bytes) -> Option<(Vec<(String, Bytes)>, Bytes)> {
     let mut block = field(&mut rest)?;
     let mut headers = Vec::new();
     while !block.is_empty() {
+        if headers.len() == MOST_HEADERS {
+            return None;
+        }
         let name = str::from_utf8(&field(&mut block)?).ok()?.to_owned();
         headers.push((name, field(&mut block)?));
     }
@@ -76,6 +90,7 @@ fn length(bytes: usize) -> Result<u32, KinesisError> {
 
 #[cfg(test)]
 mod tests {
+    use md5::{Digest, Md5};
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
@@ -116,6 +131,33 @@ mod tests {
         let blob = encode(&[], payload.clone()).unwrap();
         assert_eq!(blob, [b"RSK2\0\0\0\0", payload.as_ref()].concat());
         assert_eq!(decode(blob), (Headers::default(), payload));
+    }
+
+    // S5
+    #[test]
+    fn a_payload_that_looks_like_an_aggregated_record_is_wrapped_in_an_empty_envelope() {
+        // The magic, an unknown field, and the MD5 of that.
+        let md5 = Md5::digest(b"\x78\x01");
+        let payload = Bytes::from([b"\xf3\x89\x9a\xc2\x78\x01", md5.as_slice()].concat());
+        assert!(is_aggregated(&payload));
+        let blob = encode(&[], payload.clone()).unwrap();
+        assert!(!is_aggregated(&blob));
+        assert_eq!(decode(blob), (Headers::default(), payload));
+    }
+
+    // S5
+    #[test]
+    fn more_headers_than_the_limit_are_a_payload_and_are_not_published() {
+        let block = |count: usize| vec![0; count * 2 * LENGTH];
+        for (count, is_envelope) in [(MOST_HEADERS, true), (MOST_HEADERS + 1, false), (131_064, false)] {
+            let length = u32::try_from(block(count).len()).unwrap().to_be_bytes();
+            let blob = Bytes::from([MAGIC, &length, &block(count)].concat());
+            let (headers, payload) = decode(blob.clone());
+            assert_eq!(headers.iter().count(), if is_envelope { count } else { 0 });
+            assert_eq!(payload.len(), if is_envelope { 0 } else { blob.len() });
+            let given = vec![(String::new(), Bytes::new()); count];
+            assert_eq!(encode(&given, Bytes::new()).is_ok(), is_envelope);
+        }
     }
 
     // S5

@@ -42,8 +42,6 @@ async fn a_spent_record_is_written_unchanged_to_the_dead_letter_stream_and_then_
     assert_eq!(payload, "payload");
     let arrived = EPOCH.to_string();
     let expected = [
-        ("id", "1"),
-        ("id", "2"),
         ("kinesis-dead-letter-stream", "s"),
         ("kinesis-dead-letter-shard", "a"),
         ("kinesis-dead-letter-sequence-number", "a0"),
@@ -51,6 +49,8 @@ async fn a_spent_record_is_written_unchanged_to_the_dead_letter_stream_and_then_
         ("kinesis-dead-letter-consumer", "test"),
         ("kinesis-dead-letter-attempts", "3"),
         ("kinesis-dead-letter-reason", "no such customer: 17"),
+        ("id", "1"),
+        ("id", "2"),
     ];
     assert_eq!(header_texts(&headers), expected);
     sleep(seconds(2)).await;
@@ -119,9 +119,9 @@ async fn a_dead_letter_without_a_key_uses_its_sequence_number_as_key() {
     assert_eq!(harness.kinesis.written()[0].key, "a0");
 }
 
-// A7
+// A7: whoever put the first one there, a record that died twice or its producer.
 #[tokio::test(start_paused = true)]
-async fn a_second_dead_letter_keeps_the_first_origin_before_the_new_one() {
+async fn the_new_origin_of_a_dead_letter_comes_before_headers_of_the_same_name() {
     let harness = Harness::new(&["a"]);
     let origin = [("kinesis-dead-letter-stream".to_owned(), Bytes::from("first"))];
     harness.kinesis.put_data("a", envelope::encode(&origin, Bytes::from("payload")).unwrap());
@@ -136,7 +136,7 @@ async fn a_second_dead_letter_keeps_the_first_origin_before_the_new_one() {
         .collect();
     assert_eq!(
         (streams, headers.get("kinesis-dead-letter-stream").unwrap().as_ref()),
-        (vec!["first", "s"], b"first".as_ref())
+        (vec!["s", "first"], b"s".as_ref())
     );
 }
 
