@@ -241,8 +241,8 @@ impl ConnectedKinesisBroker {
     /// could take has its first iterator, so records that are published from then on are read.
     ///
     /// Calls that are throttled, an outage of the service and credentials that do not load yet are waited for, up to a
-    /// minute. Later failures are errors of the stream. If another subscription of this consumer to the same stream is closing,
-    /// this waits for it to finish.
+    /// minute. Later failures are errors of the stream. If another subscription of this consumer to the same stream is
+    /// closing, this waits for it to finish.
     ///
     /// # Errors
     ///
@@ -250,11 +250,11 @@ impl ConnectedKinesisBroker {
     /// - [`KinesisError::AlreadySubscribed`]: this consumer already reads the stream over this connection.
     /// - [`KinesisError::Stream`]: the stream does not exist, is being deleted, or did not become active within a
     ///   minute.
-    /// - [`KinesisError::Denied`]: the credentials are wrong, do not allow to describe the stream, or could not be loaded
-    ///   for a minute.
+    /// - [`KinesisError::Denied`]: the credentials are wrong, do not allow to describe the stream, or could not be
+    ///   loaded for a minute.
     /// - [`KinesisError::Service`]: the endpoint cannot be reached or fails in another way.
-    /// - [`KinesisError::Store`]: the lease store cannot work as it is set up (no table, no permission, a table with another
-    ///   key), or its leases could not be read for a minute.
+    /// - [`KinesisError::Store`]: the lease store cannot work as it is set up (no table, no permission, a table with
+    ///   another key), or its leases could not be read for a minute.
     /// - [`KinesisError::NotConnected`]: the connection was shut down.
     ///
     /// # Cancel safety

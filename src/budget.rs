@@ -4,9 +4,9 @@
 //!   and then for its page.
 //! - `estimate`: the [`Forecast`] of how many bytes a read may bring, a pure value.
 //!
-//! A subscription uses it to limit the memory of pages that were read and not delivered yet. A publishing sink uses it to
-//! limit the records that it accepted: a record waits for room, and keeps it until it is settled. Both pass their limit
-//! to [`Budget::new`]. Read `admission` first.
+//! A subscription uses it to limit the memory of pages that were read and not delivered yet. A publishing sink uses it
+//! to limit the records that it accepted: a record waits for room, and keeps it until it is settled. Both pass their
+//! limit to [`Budget::new`]. Read `admission` first.
 //!
 //! **Held bytes are bytes that are not delivered yet,** counted by whole pages. `max_in_flight` bounds the deliveries
 //! in the user's hands, and their memory belongs to the user.

@@ -11,7 +11,8 @@
 //! 3. [`expiry`]: which leases of other instances have expired.
 //! 4. [`balance`]: which leases to request from other instances.
 //! 5. [`coordinator`]: the task that applies these rules.
-//! 6. [`renewer`] with [`due_queue`]: the task that renews this instance's leases, stores checkpoints and releases leases.
+//! 6. [`renewer`] with [`due_queue`]: the task that renews this instance's leases, stores checkpoints and releases
+//!    leases.
 //!
 //! `subscription` starts both tasks. Nothing below this folder imports from it.
 

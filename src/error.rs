@@ -125,8 +125,8 @@ pub enum KinesisError {
     },
 
     /// The lease store failed. The library retries, and the class is [`Transient`](ErrorClass::Transient). From
-    /// `subscribe` the error is final, and the class is [`Fatal`](ErrorClass::Fatal). If a lease cannot be renewed for its whole time to live, its shard
-    /// delivers no records until a renewal succeeds.
+    /// `subscribe` the error is final, and the class is [`Fatal`](ErrorClass::Fatal). If a lease cannot be renewed for
+    /// its whole time to live, its shard delivers no records until a renewal succeeds.
     #[error("stream {stream}{}: the lease store failed while {action}", shard.as_ref().map(|s| format!(", shard {s}")).unwrap_or_default())]
     #[non_exhaustive]
     Store {

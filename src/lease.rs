@@ -11,8 +11,8 @@
 //! - `DynamoDbLeaseStore` (`dynamodb`, a cargo feature) keeps them in a table that instances share.
 //! - `contract` (a cargo feature) tests that a store keeps its promises.
 //!
-//! Only `coordination` calls a store. Other folders only use its types. Read the trait first, then `memory`, the shortest
-//! store.
+//! Only `coordination` calls a store. Other folders only use its types. Read the trait first, then `memory`, the
+//! shortest store.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -403,8 +403,8 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 ///   conditional on the counter of its last response.
 /// - **Read consistently.** [`leases`](Self::leases) and the row of a refusal show every write that was applied before
 ///   the call.
-/// - **Keep a row that makes no sense apart.** [`read_leases`](Self::read_leases) lists it as unreadable. A write that meets it
-///   changes nothing and returns a [`StoreError`] of the kind
+/// - **Keep a row that makes no sense apart.** [`read_leases`](Self::read_leases) lists it as unreadable. A write that
+///   meets it changes nothing and returns a [`StoreError`] of the kind
 ///   [`UnreadableRow`](crate::StoreErrorKind::UnreadableRow).
 /// - **Respond in bounded time.** The library abandons a call after one renewal interval and treats it as failed.
 ///   A read of all rows may need many round trips and gets more: twice as long after each abandoned call, up to
@@ -422,7 +422,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     /// All rows of one consumer and stream, with those that make no sense apart. The library calls this method.
     ///
     /// A store that a person or another program can edit implements it: a row in [`Leases::unreadable`] holds back its
-    /// own shard alone. By default it calls [`leases`](Self::leases), so one such row stops every shard of the consumer.
+    /// own shard alone. By default it calls [`leases`](Self::leases), so one such row stops every shard of the
+    /// consumer.
     fn read_leases<'a>(&'a self, consumer: &'a str, stream: &'a str) -> StoreFuture<'a, Leases> {
         Box::pin(async move { Ok(self.leases(consumer, stream).await?.into()) })
     }
@@ -432,8 +433,8 @@ pub trait LeaseStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// A new row starts with epoch 1 and counter 1. [`Take::checkpoint_after`] gives the checkpoint: an old row keeps
     /// its own unless [`Take::forget_checkpoint`] is set, and a row without one gets [`Take::since`].
-    /// [`Lease::wanted_by`] is cleared; parents, creation time and time to live are those of the take. A store keeps the
-    /// time to live in milliseconds at least.
+    /// [`Lease::wanted_by`] is cleared; parents, creation time and time to live are those of the take. A store keeps
+    /// the time to live in milliseconds at least.
     fn take<'a>(&'a self, take: &'a Take) -> StoreFuture<'a, Write<Lease>>;
 
     /// Shows that the holder lives: increases the counter and changes nothing else. Conditional on owner and epoch.

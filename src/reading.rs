@@ -3,8 +3,8 @@
 //!
 //! Read in this order:
 //!
-//! - [`reader`]: the loop. It reads pages, and fetches a new iterator when the old one has expired. Its child `failures`
-//!   handles failed calls: throttled, iterator expired, checkpoint refused,
+//! - [`reader`]: the loop. It reads pages, and fetches a new iterator when the old one has expired. Its child
+//!   `failures` handles failed calls: throttled, iterator expired, checkpoint refused,
 //! - [`read_ahead`]: the reader as a stream of pages, one page ahead of the user,
 //! - [`pacing`]: when the next read may be sent,
 //! - [`giving_up`]: whether a reader whose calls fail goes on or gives up,

@@ -1,10 +1,10 @@
 //! A soak test: reads and settles records for a long time, and measures the memory of the process.
 //!
-//! `cargo run --example soak` takes 20 seconds. The intended use is
-//! `cargo run --release --example soak -- --minutes 30 --picture soak.svg`. The Kinesis emulator runs in another process,
-//! so the measured memory is that of the consumer, and of the producer, which keeps one byte per record. Records arrive
-//! at a steady rate. The consumer repeats four phases: steady; disorder, with records given back and dropped; slow;
-//! catching up. Meanwhile the program splits and merges shards.
+//! `cargo run --example soak` takes 20 seconds. The intended use is `cargo run --release --example soak -- --minutes 30
+//! --picture soak.svg`. The Kinesis emulator runs in another process, so the measured memory is that of the consumer,
+//! and of the producer, which keeps one byte per record. Records arrive at a steady rate. The consumer repeats four
+//! phases: steady; disorder, with records given back and dropped; slow; catching up. Meanwhile the program splits and
+//! merges shards.
 //!
 //! The program fails unless every record was settled. It prints the memory over time, and whether it grew between the
 //! first and the last third of the run.

@@ -75,8 +75,8 @@ fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
     (kind, cut(&detail).into_owned())
 }
 
-/// The kind for an error code and its message. A signature is refused if it does not match, and also if it is too old or
-/// too young, as after a pause of the process; the next one is good.
+/// The kind for an error code and its message. A signature is refused if it does not match, and also if it is too old
+/// or too young, as after a pause of the process; the next one is good.
 pub(crate) fn of_answer(code: &str, message: Option<&str>) -> Option<FailureKind> {
     let is_late = || {
         let message = message.unwrap_or_default();

@@ -86,8 +86,8 @@ pub(super) struct Experience {
     /// How many bytes a first read may bring. It starts high, so that the first reads of a thousand shards are not all
     /// under way before one of them shows their size. It falls within the first responses if these are small.
     first: usize,
-    /// By how much the response of a shard at its tip exceeded its previous response, as a fraction of the bytes that the
-    /// shard can have received, and when this was measured.
+    /// By how much the response of a shard at its tip exceeded its previous response, as a fraction of the bytes that
+    /// the shard can have received, and when this was measured.
     surprise: Option<(usize, Instant)>,
 }
 
@@ -97,8 +97,8 @@ impl Experience {
         Self { first: (limit / FIRST_READS).clamp(LEAST_GUESS, LARGEST), surprise: None }
     }
 
-    /// Records the size of the response to a read with this forecast. A larger size counts at once, a smaller one bit by
-    /// bit.
+    /// Records the size of the response to a read with this forecast. A larger size counts at once, a smaller one bit
+    /// by bit.
     pub(super) fn learn(&mut self, forecast: Forecast, bytes: usize, now: Instant) {
         match forecast {
             Forecast::Unknown => {

@@ -10,8 +10,8 @@
 //! **When the subscription's tasks end, the subscription ends.** If a lease store panics or the runtime shuts down, the
 //! stream yields a fatal error and nobody is left waiting.
 //!
-//! This file is the state and the loop of the task; read it first, then [`apply`], one [`pass`] over the lease rows. They
-//! call the others in this order:
+//! This file is the state and the loop of the task; read it first, then [`apply`], one [`pass`] over the lease rows.
+//! They call the others in this order:
 //!
 //! - [`listing`]: which shards the stream has, its [`listing_pages`], and [`schedule`]: when to list them.
 //! - [`requested_passes`]: how soon a pass that an event asks for may follow.
@@ -93,8 +93,8 @@ mod unreadable;
 /// or table, and this number reaches no limit per account.
 const CALLS_AT_ONCE: usize = 64;
 
-/// How long `subscribe` waits for Kinesis: for the first listing and the first iterators (L5). What comes later opens at
-/// the same moment, too.
+/// How long `subscribe` waits for Kinesis: for the first listing and the first iterators (L5). What comes later opens
+/// at the same moment, too.
 const FIRST_PASS_LIMIT: Duration = Duration::from_secs(5);
 
 /// The stream as it was when the subscription began.
@@ -291,8 +291,8 @@ impl Coordinator {
         (!self.misses_children()).then_some(now)
     }
 
-    /// Whether a pass that was asked for may start now. If not, the next pass follows as soon as it may. Shards that can
-    /// be read now never wait.
+    /// Whether a pass that was asked for may start now. If not, the next pass follows as soon as it may. Shards that
+    /// can be read now never wait.
     fn may_pass(&mut self, now: Instant) -> bool {
         if self.has_new_shards {
             return true;

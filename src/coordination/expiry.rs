@@ -9,8 +9,8 @@
 //! delivering first, as long as both clocks run at the same speed. Where they do not, the epoch in every write still
 //! protects the row.
 //!
-//! **Only time in which the observer could look counts.** While the lease store is away, no owner can renew. An observer
-//! that counted this time would find every lease expired after an outage. See [`Looks`].
+//! **Only time in which the observer could look counts.** While the lease store is away, no owner can renew. An
+//! observer that counted this time would find every lease expired after an outage. See [`Looks`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,9 +26,10 @@ const LONGEST_TTL: Duration = Duration::from_hours(1);
 
 /// The reads of the lease table that succeeded.
 ///
-/// Less than two renewal intervals between two of them is normal and counts in full. If there is more, at least one read
-/// failed or took long. Then one interval counts, so that a dead owner is still noticed where many reads fail. More than
-/// three intervals, and more than half a time to live, are an outage: no row is known to have stood still since before.
+/// Less than two renewal intervals between two of them is normal and counts in full. If there is more, at least one
+/// read failed or took long. Then one interval counts, so that a dead owner is still noticed where many reads fail.
+/// More than three intervals, and more than half a time to live, are an outage: no row is known to have stood still
+/// since before.
 #[derive(Debug)]
 pub(crate) struct Looks {
     interval: Duration,
@@ -51,8 +52,8 @@ impl Looks {
         Self { interval, outage: (3 * interval).max(ttl / 2), last: None }
     }
 
-    /// Notes a read that succeeded, and returns what does not count of the time since the last one. The time that a read
-    /// takes is time in which the observer looks: a large table is slow to read, and its owners can still renew.
+    /// Notes a read that succeeded, and returns what does not count of the time since the last one. The time that a
+    /// read takes is time in which the observer looks: a large table is slow to read, and its owners can still renew.
     pub(crate) fn look(&mut self, asked_at: Instant, answered_at: Instant) -> Unobserved {
         let last = self.last.replace(answered_at);
         let time = last.map_or(Duration::ZERO, |last| asked_at.saturating_duration_since(last));
@@ -132,8 +133,8 @@ impl ExpiryWatch {
         self.seen = seen.collect();
     }
 
-    /// Whether the lease has expired: its row has not changed for the time to live of this instance, and for that of its
-    /// owner.
+    /// Whether the lease has expired: its row has not changed for the time to live of this instance, and for that of
+    /// its owner.
     pub(crate) fn is_expired(&self, shard: &ShardId, ttl: Duration, now: Instant) -> bool {
         let now = self.judged_at(now);
         self.seen.get(shard).is_some_and(|last| now >= last.since + last.time_to_live(ttl))

@@ -1,5 +1,5 @@
-//! The task that renews this instance's leases, stores checkpoints and releases leases, whether or not the user polls the
-//! subscription. `LeaseTerm::store_op` decides which call is due; this task makes it.
+//! The task that renews this instance's leases, stores checkpoints and releases leases, whether or not the user polls
+//! the subscription. `LeaseTerm::store_op` decides which call is due; this task makes it.
 //!
 //! **The renewer keeps a queue of due times, one per shard.** A busy shard is due at a time that differs from the
 //! others', and checking all shards each time would cost shards times shards. Once per round the renewer still checks
@@ -9,8 +9,8 @@
 //! commit makes the write due at once; an ack waits for the checkpoint interval. A checkpoint write counts as a
 //! renewal.
 //!
-//! **Renewals are spread over the interval, and few are under way at once,** so that many leases do not hit the store in
-//! one moment. Only a renewal that is late by half an interval goes out at once: a slow store must not cost a lease.
+//! **Renewals are spread over the interval, and few are under way at once,** so that many leases do not hit the store
+//! in one moment. Only a renewal that is late by half an interval goes out at once: a slow store must not cost a lease.
 //!
 //! **Failed calls on the store are retried after 100 ms, doubling to 1 s;** each attempt is abandoned after one renewal
 //! interval. A waiting commit gets the error after five failures in a row. The record stays settled and the renewer

@@ -32,8 +32,8 @@ pub(crate) struct ShardList {
 #[derive(Debug)]
 struct KnownShard {
     shard: ListedShard,
-    /// When the page of a listing that shows it came, or when the last page of its parent named it. None for an inferred
-    /// shard.
+    /// When the page of a listing that shows it came, or when the last page of its parent named it. None for an
+    /// inferred shard.
     seen_at: Option<Instant>,
     /// When the first of the consecutive listings that lack it was done.
     missing_since: Option<Instant>,

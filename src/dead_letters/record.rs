@@ -1,8 +1,9 @@
 //! The bytes of a dead letter: a pure encoding.
 //!
-//! **Headers are added; none is replaced or left out.** The added ones come first, so a lookup by name finds them even if
-//! the producer used the same names. A record that dies twice shows both origins, the newest one first. If the new headers make a record too large, the stream yields an error that carries it: leaving headers out
-//! would produce dead letters that nobody can trace.
+//! **Headers are added; none is replaced or left out.** The added ones come first, so a lookup by name finds them even
+//! if the producer used the same names. A record that dies twice shows both origins, the newest one first. If the new
+//! headers make a record too large, the stream yields an error that carries it: leaving headers out would produce dead
+//! letters that nobody can trace.
 
 use bytes::Bytes;
 

@@ -154,8 +154,8 @@ fn causes(error: &(dyn Error + 'static)) -> impl Iterator<Item = String> {
     iter::successors(error.source(), |cause| (*cause).source()).map(ToString::to_string)
 }
 
-/// The error as a source. One whose text is very long, because a server sent a long message, is replaced by the beginning
-/// of its text.
+/// The error as a source. One whose text is very long, because a server sent a long message, is replaced by the
+/// beginning of its text.
 fn kept(source: impl Error + Send + Sync + 'static) -> Arc<dyn Error + Send + Sync> {
     let long = iter::once(source.to_string()).chain(causes(&source)).find(|text| text.len() > MESSAGE_LIMIT);
     match long {
@@ -199,8 +199,8 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// A failure in words, as in `"the table refused the write"`. Its kind is [`StoreErrorKind::Temporary`]. A very long
-    /// text is cut.
+    /// A failure in words, as in `"the table refused the write"`. Its kind is [`StoreErrorKind::Temporary`]. A very
+    /// long text is cut.
     pub fn new(message: impl Into<Arc<str>>) -> Self {
         let message = message.into();
         let message = if message.len() > MESSAGE_LIMIT { cut_at(&message, MESSAGE_LIMIT).into() } else { message };

@@ -92,8 +92,8 @@ pub struct EmbeddedLeaseStore {
 }
 
 impl EmbeddedLeaseStore {
-    /// Opens the file, or creates it if it does not exist. Its folder must exist. On Unix, only the user of this process
-    /// may read and write a new file.
+    /// Opens the file, or creates it if it does not exist. Its folder must exist. On Unix, only the user of this
+    /// process may read and write a new file.
     ///
     /// This reads the whole file and blocks the thread for that long: some milliseconds for up to thousands of shards.
     /// It needs no runtime. It opens the file here, and not at the first call, so that you learn of an unusable file at

@@ -10,8 +10,8 @@
 //!                           └── the call failed: nothing goes out until the circuit opens
 //! ```
 //!
-//! `request` builds the next request. `response` decides which failed entries are sent again. `backoff` says how long an
-//! entry waits, and `entry` is what waits.
+//! `request` builds the next request. `response` decides which failed entries are sent again. `backoff` says how long
+//! an entry waits, and `entry` is what waits.
 //!
 //! It does no I/O and has no clock: the caller passes the time. An *entry* becomes one entry of a request: a record, or
 //! several aggregated records of one key. With ordering, a key has one entry that is ready, in flight, backing off or

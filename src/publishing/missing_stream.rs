@@ -1,7 +1,7 @@
 //! How long a stream that the service does not find may still appear. Pure, with the time passed in.
 //!
-//! After CreateStream, some hosts of the service do not know the stream for seconds. A producer that gave up at the first
-//! `ResourceNotFoundException` would lose its first records.
+//! After CreateStream, some hosts of the service do not know the stream for seconds. A producer that gave up at the
+//! first `ResourceNotFoundException` would lose its first records.
 
 use tokio::time::{Duration, Instant};
 
@@ -9,21 +9,28 @@ use tokio::time::{Duration, Instant};
 /// mistyped name is reported soon.
 pub(super) const APPEARS_WITHIN: Duration = Duration::from_secs(5);
 
+/// After this long without a request the count begins anew. It is longer than any pause between two attempts.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
+
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MissingStream {
-    since: Option<Instant>,
+    /// When it was not found first and last, without an answer between.
+    missing: Option<(Instant, Instant)>,
 }
 
 impl MissingStream {
     /// Notes that the stream answered.
     pub(super) fn answered(&mut self) {
-        self.since = None;
+        self.missing = None;
     }
 
     /// Notes that the stream was not found. Returns whether it has been missing for too long to wait any longer.
     pub(super) fn stays_missing(&mut self, now: Instant) -> bool {
-        now >= *self.since.get_or_insert(now) + APPEARS_WITHIN
+        let before = self.missing.filter(|(_, last)| now < *last + FORGOTTEN_AFTER);
+        let since = before.map_or(now, |(since, _)| since);
+        self.missing = Some((since, now));
+        now >= since + APPEARS_WITHIN
     }
 }
 
@@ -46,5 +53,7 @@ mod tests {
             }
         }
         assert!(stream.stays_missing(start + Duration::from_secs(11)));
+        // After a while without a request, the stream gets its time again.
+        assert!(!stream.stays_missing(start + Duration::from_secs(41)));
     }
 }

@@ -174,8 +174,8 @@ impl Publisher {
     }
 }
 
-/// Whether the service stored nothing and may accept the same record soon (P4): the stream is new, the credentials are being
-/// renewed, or a KMS key is disabled.
+/// Whether the service stored nothing and may accept the same record soon (P4): the stream is new, the credentials are
+/// being renewed, or a KMS key is disabled.
 fn is_refused_for_now(failure: &ServiceFailure) -> bool {
     matches!(failure.kind(), FailureKind::NotFound | FailureKind::Credentials | FailureKind::KeyUnusable)
 }

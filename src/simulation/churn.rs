@@ -41,7 +41,8 @@ pub(crate) struct Churn {
 impl Churn {
     pub(crate) fn new(kinesis: &Arc<Kinesis>, oracle: &Arc<Mutex<Oracle>>, clock: Clock, rng: &mut Rng) -> Self {
         kinesis.list_by(1 + rng.index(8));
-        // A trimmed position that the service accepts is noticed after a minute of empty pages, so iterators live longer.
+        // A trimmed position that the service accepts is noticed after a minute of empty pages, so iterators live
+        // longer.
         let (lifetime, trimmed) = *rng.pick(&[
             (millis(900), OnTrimmed::Reject),
             (seconds(4), OnTrimmed::Land),

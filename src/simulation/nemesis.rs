@@ -12,8 +12,8 @@ use crate::{
     simulation::harness::{millis, seconds},
 };
 
-/// Makes all calls on Kinesis, or all on the lease table, fail for a while: an instance that reaches the one and not the
-/// other, or a table that is away for longer than a lease lives.
+/// Makes all calls on Kinesis, or all on the lease table, fail for a while: an instance that reaches the one and not
+/// the other, or a table that is away for longer than a lease lives.
 pub(crate) fn inject_outage(
     rng: &mut Rng,
     service: &Script<ServiceOp, FailureKind>,

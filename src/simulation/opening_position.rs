@@ -1,5 +1,5 @@
-//! The opening position of a shard is durable: from its opening at LATEST (R5), and before its first record is delivered
-//! (R13).
+//! The opening position of a shard is durable: from its opening at LATEST (R5), and before its first record is
+//! delivered (R13).
 
 use tokio::time::sleep;
 

@@ -1,5 +1,5 @@
-//! No wake-up is lost between an atomic that stands outside a lock and the lock. Shuttle plays many interleavings of the
-//! threads; a lost wake-up shows as a deadlock. `.ci/run interleavings` compiles these tests with `--cfg shuttle`.
+//! No wake-up is lost between an atomic that stands outside a lock and the lock. Shuttle plays many interleavings of
+//! the threads; a lost wake-up shows as a deadlock. `.ci/run interleavings` compiles these tests with `--cfg shuttle`.
 
 use std::{future::poll_fn, sync::Arc, task::Poll};
 

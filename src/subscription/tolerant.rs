@@ -23,8 +23,8 @@ pub struct Tolerant {
 
 impl Subscription {
     /// Hides the errors that the library handles ([`Transient`](crate::ErrorClass::Transient) and
-    /// [`Loss`](crate::ErrorClass::Loss)) and logs each as a warning, so that a `try_` pipeline ends only on errors that
-    /// need you. [`SubscriptionStats::losses`](crate::SubscriptionStats::losses) counts the losses.
+    /// [`Loss`](crate::ErrorClass::Loss)) and logs each as a warning, so that a `try_` pipeline ends only on errors
+    /// that need you. [`SubscriptionStats::losses`](crate::SubscriptionStats::losses) counts the losses.
     pub fn tolerant(self) -> Tolerant {
         Tolerant { subscription: self.with_tolerance(Tolerance::Handled) }
     }

@@ -57,8 +57,8 @@ impl fmt::Debug for Headers {
 
 /// A record and its position in the stream. `T` is the payload: its bytes, or the value that they were decoded to.
 ///
-/// `Debug` shows no payload, no header values and no partition key, so that they do not end up in logs. `{:#?}` shows the
-/// beginning of the payload.
+/// `Debug` shows no payload, no header values and no partition key, so that they do not end up in logs. `{:#?}` shows
+/// the beginning of the payload.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record<T = Bytes> {
     pub(crate) payload: T,

@@ -9,8 +9,8 @@
 //! plain payload. A payload that would parse, or that a reader would take for an aggregated record, is wrapped in an
 //! empty envelope before it is sent.
 //!
-//! **The number of headers is bounded.** A header may have 8 bytes on the wire and takes ten times as much in memory, so
-//! without a bound one record could hold more than the budget counts.
+//! **The number of headers is bounded.** A header may have 8 bytes on the wire and takes ten times as much in memory,
+//! so without a bound one record could hold more than the budget counts.
 
 use std::str;
 

@@ -74,8 +74,8 @@ impl Coordinator {
         }
     }
 
-    /// Lists the shards if the rows took so long that the last listing is out of date for a shard without a row. Without
-    /// this, a table that is always slow could miss the young listings again and again.
+    /// Lists the shards if the rows took so long that the last listing is out of date for a shard without a row.
+    /// Without this, a table that is always slow could miss the young listings again and again.
     async fn list_after_slow_read(&mut self, asked_at: Instant, listing: &mut Option<ListingInFlight>) {
         let (context, now) = (Arc::clone(&self.context), Instant::now());
         let patience = context.settings.renew_interval;

@@ -56,8 +56,8 @@ pub(super) enum Unowned {
 }
 
 impl Unowned {
-    /// Enters how many shards stay without an owner. Returns true once when there were some for a time to live, in which
-    /// other instances could have taken them.
+    /// Enters how many shards stay without an owner. Returns true once when there were some for a time to live, in
+    /// which other instances could have taken them.
     fn is_to_warn(&mut self, unowned: usize, ttl: Duration, now: Instant) -> bool {
         match *self {
             _ if unowned == 0 => *self = Self::None,

@@ -31,9 +31,9 @@ pub(super) struct SubscriptionOpening {
 }
 
 impl SubscriptionOpening {
-    /// The opening of a start or of a seek. A plan with a forced position replays the ended shards, and the `own` shards
-    /// that this instance reads or has read, or that it held before a restart. Shards that others hold may turn out to be
-    /// free until `awaited_until`.
+    /// The opening of a start or of a seek. A plan with a forced position replays the ended shards, and the `own`
+    /// shards that this instance reads or has read, or that it held before a restart. Shards that others hold may turn
+    /// out to be free until `awaited_until`.
     pub(super) fn new(
         plan: &Plan,
         initial: InitialShards,

@@ -13,8 +13,8 @@
 //! does not hold the first shard stops with `DuplicateOwner`.
 //!
 //! **The one case that an epoch does not decide** is a take whose response was lost; see `unconfirmed.rs`. If its write
-//! arrives late, the row looks like one of a twin. Nobody renews it, so it expires after a time to live. Only a row that
-//! lives longer shows a twin. Each row counts alone: two such takes, one after the other, show none.
+//! arrives late, the row looks like one of a twin. Nobody renews it, so it expires after a time to live. Only a row
+//! that lives longer shows a twin. Each row counts alone: two such takes, one after the other, show none.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! Shards and rows that no longer belong to the stream (H6, H7).
 //!
 //! **How the library recognises another stream under the same name.** Each lease row carries the stream's creation
-//! time. If it differs by more than its precision, the instance takes the row and discards its checkpoint. A call that is refused in a way that a
-//! recreated stream would explain makes the coordinator check.
+//! time. If it differs by more than its precision, the instance takes the row and discards its checkpoint. A call that
+//! is refused in a way that a recreated stream would explain makes the coordinator check.
 //!
 //! **When a row is deleted.** The row of an ended shard is deleted only once the shard is gone (two complete listings
 //! at least 10 s apart lack it, or the service says so) and each of its children has a checkpoint.
@@ -102,8 +102,8 @@ impl Coordinator {
             .await;
     }
 
-    /// Forgets the shards that left the stream and have no row any more. Every round walks all known shards, and a stream
-    /// that is often resharded would leave ever more of them.
+    /// Forgets the shards that left the stream and have no row any more. Every round walks all known shards, and a
+    /// stream that is often resharded would leave ever more of them.
     pub(super) fn forget_removed(&mut self, pass: &Pass<'_>) {
         let has_row: BTreeSet<&ShardId> = pass.rows.iter().map(|row| &row.key.shard).chain(pass.unreadable()).collect();
         for shard in self.shards.all() {

@@ -1,8 +1,8 @@
 //! How soon a pass that an event asks for may follow the last one. Pure, with the time passed in.
 //!
-//! Each pass reads all lease rows. A few requested passes start at once, so that the children of an ended shard start at
-//! once (H4). Where many shards ask again and again, for example because all their reads are refused, the passes keep a
-//! distance.
+//! Each pass reads all lease rows. A few requested passes start at once, so that the children of an ended shard start
+//! at once (H4). Where many shards ask again and again, for example because all their reads are refused, the passes
+//! keep a distance.
 
 use tokio::time::{Duration, Instant};
 

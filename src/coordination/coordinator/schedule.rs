@@ -87,8 +87,8 @@ impl ListingSchedule {
         self.completed_at = now;
     }
 
-    /// A listing ended, complete or not, and the next one is scheduled. `eagerly` says that this one showed no shard, or
-    /// lacks the children of an ended shard.
+    /// A listing ended, complete or not, and the next one is scheduled. `eagerly` says that this one showed no shard,
+    /// or lacks the children of an ended shard.
     pub(super) fn end(&mut self, eagerly: bool, now: Instant) {
         let due = match self.state {
             State::InFlight { again: true } => now,

@@ -1,8 +1,9 @@
 //! What the first pass does if the lease store cannot be used.
 //!
-//! **Without leases nothing is read, so `subscribe` does not return before the leases were read.** A store that cannot
-//! work as it is set up fails the start at once: a missing table, a denied call. Other failures are repeated for a
-//! minute, and reads that take too long for five, and then fail it.
+//! **Without leases nothing is read, so `subscribe` waits until the leases were read.** A store that cannot work as it
+//! is set up fails the start at once: a missing table, a denied call. Other failures are repeated for a minute, and
+//! then fail it. A read that takes too long holds the start for a few seconds only (L5): the table may be large, and
+//! the shards open later, at the same moment.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ use crate::error::{
 /// How long the first pass repeats a read of the leases that fails.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// How long it repeats a read that takes too long: a large table may need several longer and longer reads.
-const SLOW_LIMIT: Duration = Duration::from_mins(5);
+/// After this time it no longer repeats a read that takes too long. A read may be under way at that time.
+const SLOW_LIMIT: Duration = Duration::from_secs(5);
 
 /// The longest pause between two such reads. The store has its own retries below this.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,13 +36,16 @@ enum Verdict {
     Failed,
 }
 
-/// Judges the failures of a pass of the start: pure.
-fn judge(failures: impl IntoIterator<Item = (Work, Cure)>, time_is_left: bool) -> Verdict {
+/// Judges the failures of a pass of the start: pure. `is_slow`: the read of the leases took too long. `waited`: the
+/// time since the first one began.
+fn judge(failures: impl IntoIterator<Item = (Work, Cure)>, is_slow: bool, waited: Duration) -> Verdict {
     let mut verdict = Verdict::Started;
     for failure in failures {
         match failure {
             (Work::ReadLeases | Work::WriteLeases, Cure::Person) => return Verdict::Failed,
-            (Work::ReadLeases, Cure::Time) => verdict = if time_is_left { Verdict::Again } else { Verdict::Failed },
+            (Work::ReadLeases, Cure::Time) if is_slow && waited >= SLOW_LIMIT => {}
+            (Work::ReadLeases, Cure::Time) if !is_slow && waited >= START_LIMIT => verdict = Verdict::Failed,
+            (Work::ReadLeases, Cure::Time) => verdict = Verdict::Again,
             // A take that failed is repeated by the next pass, and the other shards are read meanwhile.
             _ => {}
         }
@@ -67,8 +71,7 @@ impl Coordinator {
             let failing = context.failing();
             let failures = failing.iter().filter_map(|failing| failing.error.interrupts());
             let is_slow = read_begun.elapsed() >= context.settings.renew_interval;
-            let limit = if is_slow { SLOW_LIMIT } else { START_LIMIT };
-            let verdict = judge(failures, begun.elapsed() < limit);
+            let verdict = judge(failures, is_slow, begun.elapsed());
             let of_store = |error: &KinesisError| matches!(error, KinesisError::Store { .. });
             let Some(failing) = failing.into_iter().find(|failing| of_store(&failing.error)) else { return Ok(()) };
             match verdict {
@@ -108,18 +111,21 @@ mod tests {
     #[test]
     fn the_start_fails_where_waiting_mends_nothing_and_waits_for_the_leases_elsewhere() {
         let (person, time) = (Cure::Person, Cure::Time);
+        // The failures, whether the read was slow, the seconds waited, and the verdict.
         let table = [
-            (vec![], true, Verdict::Started),
-            (vec![(Work::ReadLeases, person)], true, Verdict::Failed),
-            (vec![(Work::WriteLeases, person)], true, Verdict::Failed),
-            (vec![(Work::ReadLeases, time)], true, Verdict::Again),
-            (vec![(Work::ReadLeases, time)], false, Verdict::Failed),
-            (vec![(Work::ReadLeases, time), (Work::WriteLeases, person)], true, Verdict::Failed),
-            (vec![(Work::WriteLeases, time)], false, Verdict::Started),
-            (vec![(Work::ListShards, person), (Work::ReadShards, person)], false, Verdict::Started),
+            (vec![], false, 0, Verdict::Started),
+            (vec![(Work::ReadLeases, person)], false, 0, Verdict::Failed),
+            (vec![(Work::WriteLeases, person)], false, 0, Verdict::Failed),
+            (vec![(Work::ReadLeases, time)], false, 59, Verdict::Again),
+            (vec![(Work::ReadLeases, time)], false, 60, Verdict::Failed),
+            (vec![(Work::ReadLeases, time)], true, 4, Verdict::Again),
+            (vec![(Work::ReadLeases, time)], true, 5, Verdict::Started),
+            (vec![(Work::ReadLeases, time), (Work::WriteLeases, person)], true, 5, Verdict::Failed),
+            (vec![(Work::WriteLeases, time)], false, 60, Verdict::Started),
+            (vec![(Work::ListShards, person), (Work::ReadShards, person)], false, 60, Verdict::Started),
         ];
-        for (failures, time_is_left, verdict) in table {
-            assert_eq!(judge(failures.clone(), time_is_left), verdict, "{failures:?}");
+        for (failures, is_slow, waited, verdict) in table {
+            assert_eq!(judge(failures.clone(), is_slow, Duration::from_secs(waited)), verdict, "{failures:?}");
         }
     }
 }

@@ -41,8 +41,8 @@ pub(super) enum TakeOutcome {
 }
 
 impl Coordinator {
-    /// Takes a lease and starts to read under it. During the first pass it fetches the first iterator, too, and waits for
-    /// it until `opens_until`. Returns none if no take was sent, because the subscription closes.
+    /// Takes a lease and starts to read under it. During the first pass it fetches the first iterator, too, and waits
+    /// for it until `opens_until`. Returns none if no take was sent, because the subscription closes.
     pub(super) async fn take(&self, candidate: Candidate, opens_until: Option<Instant>) -> Option<TakeOutcome> {
         if !self.context.lifecycle.is_running() {
             return None;

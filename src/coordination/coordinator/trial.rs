@@ -5,8 +5,8 @@
 //! after the next listing.
 //!
 //! **A trial is one small read of a shard that another instance holds.** Without it, an instance without leases would
-//! never learn that it can read again, since a healthy fleet leaves no lease free. It needs no lease, because its records
-//! are dropped.
+//! never learn that it can read again, since a healthy fleet leaves no lease free. It needs no lease, because its
+//! records are dropped.
 
 use std::{collections::BTreeSet, future::pending, sync::Arc};
 

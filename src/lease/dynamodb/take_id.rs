@@ -1,8 +1,8 @@
 //! The id of a take: a random number, and a mark of the owner that it makes.
 //!
 //! The random part tells a take whose response was lost from another instance's. The mark tells whether the present
-//! owner of a row came by a take of this library: the KCL takes a row and keeps the attributes that it does not know, so
-//! their presence says nothing.
+//! owner of a row came by a take of this library: the KCL takes a row and keeps the attributes that it does not know,
+//! so their presence says nothing.
 
 use uuid::Uuid;
 

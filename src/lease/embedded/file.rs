@@ -136,8 +136,8 @@ fn database(path: &Path, mode: OpenMode) -> Result<Database, DatabaseError> {
     Ok(database)
 }
 
-/// Opens a file that is there. A symbolic link is refused: whoever may write to the folder could lead this process, which
-/// may be allowed more, to another file. So is an empty file, which another program may have made.
+/// Opens a file that is there. A symbolic link is refused: whoever may write to the folder could lead this process,
+/// which may be allowed more, to another file. So is an empty file, which another program may have made.
 fn existing(path: &Path) -> io::Result<fs::File> {
     let named = fs::symlink_metadata(path)?;
     if !named.is_file() && !named.is_dir() {

@@ -76,8 +76,8 @@ impl<T> Accumulator<T> {
         }
     }
 
-    /// Whether a retry would fail in the same way (P4). A stream that is being created or changed is retried, and so is one
-    /// that may still appear. A KMS key that cannot be used may be enabled again.
+    /// Whether a retry would fail in the same way (P4). A stream that is being created or changed is retried, and so is
+    /// one that may still appear. A KMS key that cannot be used may be enabled again.
     fn is_final(&mut self, failure: &ServiceFailure, now: Instant) -> bool {
         match failure.kind() {
             FailureKind::Rejected | FailureKind::Denied => true,

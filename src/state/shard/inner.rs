@@ -120,8 +120,8 @@ impl Shard {
         step(&mut lock(&self.inner))
     }
 
-    /// Checks whether the host was suspended. If so, the lease has less time left than it seems, and is renewed at once.
-    /// `now` was read just before.
+    /// Checks whether the host was suspended. If so, the lease has less time left than it seems, and is renewed at
+    /// once. `now` was read just before.
     pub(super) fn notice_suspension(&self, inner: &mut ShardInner, now: Instant) {
         let Some(term) = &mut inner.term else { return };
         if term.notice_suspension(BothClocks::at(now)) {

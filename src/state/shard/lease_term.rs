@@ -264,8 +264,8 @@ impl LeaseTerm {
         }
     }
 
-    /// Asks for this place to be stored instead of a position that is lost, and of each record read before. `handed_out`
-    /// records were delivered.
+    /// Asks for this place to be stored instead of a position that is lost, and of each record read before.
+    /// `handed_out` records were delivered.
     pub(crate) fn restart_at(&mut self, place: Checkpoint, handed_out: u64) {
         let upto = handed_out + u64::try_from(self.unread).unwrap_or(u64::MAX);
         self.restart = Some(Restart { place, upto, is_stored: false });
@@ -415,8 +415,8 @@ impl LeaseTerm {
         });
     }
 
-    /// Notes that the call failed or that its result is unknown: it is retried after a pause that doubles. On a row that
-    /// makes no sense the pause doubles up to a time to live, since only a person can correct the row.
+    /// Notes that the call failed or that its result is unknown: it is retried after a pause that doubles. On a row
+    /// that makes no sense the pause doubles up to a time to live, since only a person can correct the row.
     pub(crate) fn failed(&mut self, store_op: &StoreOp, error: &StoreError, now: Instant, lease_ttl: Duration) {
         self.is_busy = false;
         let failures = self.retry.as_ref().map_or(0, |retry| retry.failures).saturating_add(1);
