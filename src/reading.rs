@@ -7,7 +7,7 @@
 //!   `failures` handles failed calls: throttled, iterator expired, checkpoint refused,
 //! - [`read_ahead`]: the reader as a stream of pages, one page ahead of the user,
 //! - [`pacing`]: when the next read may be sent,
-//! - [`giving_up`]: whether a reader whose calls fail goes on or gives up,
+//! - [`giving_up`]: whether a reader whose calls fail continues or gives up,
 //! - [`slow_reads`]: whether the shard lags because its reads ask for few records,
 //! - [`refused_position`]: whether the service does not accept a checkpoint,
 //! - [`stuck_iterator`]: detects a checkpoint older than the retention, whose iterator never finds records.

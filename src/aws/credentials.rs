@@ -52,11 +52,11 @@ pub(crate) struct BackgroundCredentials(Arc<Inner>);
 
 struct Inner {
     provider: SharedCredentialsProvider,
-    state: Mutex<State>,
+    state: Mutex<LoadState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LoadState {
     current: Option<(Credentials, Lifetime)>,
     load: Option<Load>,
 }

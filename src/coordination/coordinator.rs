@@ -56,7 +56,7 @@ use crate::{
     config::position::Plan,
     coordination::{
         balance::OpenRequests,
-        expiry::{ExpiryWatch, Looks},
+        expiry::{ExpiryWatch, TableReads},
         shard_list::{RemovedShard, ShardList},
     },
     error::KinesisError,
@@ -146,7 +146,7 @@ struct Coordinator {
     requested_passes: RequestedPasses,
     /// A shard ended, or a listing showed something new, since the last pass.
     has_new_shards: bool,
-    looks: Looks,
+    table_reads: TableReads,
     expiry: ExpiryWatch,
     ownership: Ownership,
     requests: OpenRequests,
@@ -176,7 +176,7 @@ pub(crate) fn start(
     let coordinator = Coordinator {
         listings: ListingSchedule::new(context.settings.list_interval, now),
         sightings: Sightings::default(),
-        looks: Looks::new(context.settings.renew_interval, context.settings.lease_ttl),
+        table_reads: TableReads::new(context.settings.renew_interval, context.settings.lease_ttl),
         plan: context.settings.plan.clone(),
         context,
         shards,

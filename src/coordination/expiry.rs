@@ -10,7 +10,7 @@
 //! protects the row.
 //!
 //! **Only time in which the observer could look counts.** While the lease store is away, no owner can renew. An
-//! observer that counted this time would find every lease expired after an outage. See [`Looks`].
+//! observer that counted this time would find every lease expired after an outage. See [`TableReads`].
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,7 +31,7 @@ const LONGEST_TTL: Duration = Duration::from_hours(1);
 /// More than three intervals, and more than half a time to live, are an outage: no row is known to have stood still
 /// since before.
 #[derive(Debug)]
-pub(crate) struct Looks {
+pub(crate) struct TableReads {
     interval: Duration,
     outage: Duration,
     last: Option<Instant>,
@@ -46,7 +46,7 @@ pub(crate) enum Unobserved {
     Outage,
 }
 
-impl Looks {
+impl TableReads {
     /// For an instance that reads the leases once per `interval`, and whose leases live for `ttl`.
     pub(crate) fn new(interval: Duration, ttl: Duration) -> Self {
         Self { interval, outage: (3 * interval).max(ttl / 2), last: None }
@@ -54,7 +54,7 @@ impl Looks {
 
     /// Notes a read that succeeded, and returns what does not count of the time since the last one. The time that a
     /// read takes is time in which the observer looks: a large table is slow to read, and its owners can still renew.
-    pub(crate) fn look(&mut self, asked_at: Instant, answered_at: Instant) -> Unobserved {
+    pub(crate) fn answered(&mut self, asked_at: Instant, answered_at: Instant) -> Unobserved {
         let last = self.last.replace(answered_at);
         let time = last.map_or(Duration::ZERO, |last| asked_at.saturating_duration_since(last));
         if time < 2 * self.interval {
@@ -190,11 +190,11 @@ mod tests {
     // E1, E3
     #[test]
     fn slow_reads_count_as_time_in_which_the_observer_looks() {
-        let (start, mut looks) = (Instant::now(), Looks::new(Duration::from_secs(3), TTL));
+        let (start, mut reads) = (Instant::now(), TableReads::new(Duration::from_secs(3), TTL));
         let after = |seconds| start + Duration::from_secs(seconds);
-        let seen = [(0, 20), (23, 43), (46, 66)].map(|(asked, answered)| looks.look(after(asked), after(answered)));
+        let seen = [(0, 20), (23, 43), (46, 66)].map(|(asked, answered)| reads.answered(after(asked), after(answered)));
         assert_eq!(seen, [ALL; 3]);
-        assert_eq!(looks.look(after(80), after(81)), Unobserved::Outage);
+        assert_eq!(reads.answered(after(80), after(81)), Unobserved::Outage);
     }
 
     // E3
@@ -275,10 +275,10 @@ mod tests {
         ];
         for (ttl, reads, expires) in table {
             let (start, shard, ttl) = (Instant::now(), ShardId::new("a"), seconds(ttl));
-            let (mut looks, mut expiry) = (Looks::new(seconds(3), ttl), ExpiryWatch::default());
+            let (mut table_reads, mut expiry) = (TableReads::new(seconds(3), ttl), ExpiryWatch::default());
             for read in reads {
                 let now = start + seconds(*read);
-                expiry.observe(&[row(1, 1)], looks.look(now, now), now);
+                expiry.observe(&[row(1, 1)], table_reads.answered(now, now), now);
             }
             let is_expired = |second| expiry.is_unchanged_for(&shard, ttl, start + seconds(second));
             assert_eq!((is_expired(expires - 1), is_expired(expires)), (false, true), "{reads:?}");

@@ -5,7 +5,7 @@ use crate::error::{
     service::{FailureKind, StoreErrorKind},
 };
 
-/// Work of a subscription that goes on while it runs, and that can fail as a whole.
+/// Work of a subscription that continues while it runs, and that can fail as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
     ReadLeases,
@@ -28,7 +28,7 @@ impl KinesisError {
     /// The work that this error interrupts, and what can end it. None for errors that are no failed call.
     pub(crate) fn interrupts(&self) -> Option<(Work, Cure)> {
         match self {
-            // It holds back one shard, and the others go on.
+            // It holds back one shard, and the others continue.
             Self::Store { source, .. } if source.kind() == StoreErrorKind::UnreadableRow => None,
             Self::Store { shard: None, source, .. } => Some((Work::ReadLeases, of_store(source.kind()))),
             Self::Store { shard: Some(_), source, .. } => Some((Work::WriteLeases, of_store(source.kind()))),

@@ -1,4 +1,4 @@
-//! Whether a reader whose calls fail goes on or gives up (R10): pure, with the time passed in.
+//! Whether a reader whose calls fail continues or gives up (R10): pure, with the time passed in.
 //!
 //! **A reader gives up only for the sake of another instance.** Giving up costs: the deliveries in flight are read
 //! again. It helps if another instance can read what this one cannot. So a reader that sees no other instance waits

@@ -16,7 +16,7 @@ const FULL_PACE: u32 = 75;
 
 /// Full reads in a row.
 #[derive(Debug)]
-struct Run {
+struct FullRun {
     since: Instant,
     behind: Duration,
     reads: u32,
@@ -25,7 +25,7 @@ struct Run {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct SlowReads {
-    run: Option<Run>,
+    run: Option<FullRun>,
 }
 
 impl SlowReads {
@@ -36,7 +36,7 @@ impl SlowReads {
             self.run = None;
             return false;
         };
-        let run = self.run.get_or_insert(Run { since: now, behind, reads: 0 });
+        let run = self.run.get_or_insert(FullRun { since: now, behind, reads: 0 });
         run.reads += 1;
         let lasted = now - run.since;
         if lasted < PATIENCE {
@@ -48,7 +48,7 @@ impl SlowReads {
         if at_pace && !grown.is_zero() && grown < MARGIN {
             return false;
         }
-        self.run = Some(Run { since: now, behind, reads: 1 });
+        self.run = Some(FullRun { since: now, behind, reads: 1 });
         at_pace && grown >= MARGIN
     }
 }

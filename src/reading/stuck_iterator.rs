@@ -26,7 +26,7 @@ const LEAST_RETENTION: Duration = Duration::from_hours(1);
 
 /// The empty responses of one iterator that do not come closer to the tip.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct EmptyRun {
     /// The least lag of these responses.
     least: Duration,
     judge_at: Instant,
@@ -35,7 +35,7 @@ struct Run {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct StuckIterator {
-    run: Option<Run>,
+    run: Option<EmptyRun>,
 }
 
 impl StuckIterator {
@@ -51,7 +51,7 @@ impl StuckIterator {
                 now >= run.judge_at
             }
             _ => {
-                self.run = Some(Run { least: behind, judge_at: now + PATIENCE });
+                self.run = Some(EmptyRun { least: behind, judge_at: now + PATIENCE });
                 false
             }
         }

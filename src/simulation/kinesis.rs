@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Duration;
 
+pub(crate) use self::shown::{OnTrimmed, Written};
 use super::clock::Clock;
 use crate::{
     config::position::Origin,
@@ -18,6 +19,8 @@ use crate::{
     types::id::{SequenceNumber, ShardId},
     util::mutex::lock,
 };
+
+mod shown;
 
 /// The service's time when the model is made, in Unix milliseconds.
 pub(crate) const EPOCH: i64 = 1_700_000_000_000;
@@ -53,14 +56,6 @@ struct State {
     written: Vec<Written>,
 }
 
-/// A record that was put into another stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    pub(crate) stream: String,
-    pub(crate) key: String,
-    pub(crate) data: Bytes,
-}
-
 #[derive(Debug, Default)]
 struct Shard {
     parents: Vec<ShardId>,
@@ -70,16 +65,6 @@ struct Shard {
     trimmed: usize,
     /// The lags of the next responses, in milliseconds. Each of these responses is empty.
     gap: VecDeque<i64>,
-}
-
-/// How the service treats a sequence number that it no longer keeps. All three behaviours occur on the real service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnTrimmed {
-    Reject,
-    /// Reads begin at the oldest record that is kept.
-    Land,
-    /// Reads succeed at the far end of the retention and never find a record.
-    Stick,
 }
 
 impl Kinesis {

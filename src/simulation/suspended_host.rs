@@ -1,4 +1,4 @@
-//! A host that is suspended: its monotonic clock stands still, and time goes on for the other instances (E3).
+//! A host that is suspended: its monotonic clock stands still, and time continues for the other instances (E3).
 
 use futures::{FutureExt, StreamExt};
 use tokio::time::sleep;

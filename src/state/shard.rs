@@ -6,6 +6,7 @@
 //! - `inner`: the state and its lock,
 //! - `lease_term`: one holding of the lease. It decides the next store call: which checkpoint to store, renew, or
 //!   release,
+//! - `reading_state`: how far reading is; `store_op`: the store calls,
 //! - `view`: a snapshot that answers questions,
 //! - `reader_side`: the steps of the reader and its pages,
 //! - `consumer_side`: the steps of the stream and its deliveries,
@@ -22,14 +23,17 @@ mod consumer_side;
 mod inner;
 mod lease_term;
 mod reader_side;
+mod reading_state;
 mod shards;
+mod store_op;
 mod store_side;
 mod view;
 
 pub(crate) use crate::state::shard::{
     consumer_side::{HandOut, PendingCommit, ReturnOutcome},
     inner::{GenerationOver, Shard, ShardOpening},
-    lease_term::{GRAIN, StoreOp},
+    lease_term::GRAIN,
     shards::Shards,
+    store_op::StoreOp,
     store_side::{InFlightOp, NextOp},
 };

@@ -20,7 +20,7 @@ pub(crate) fn unix_millis() -> i64 {
 }
 
 /// The monotonic clock and the wall clock, read at one time. While a host is suspended, the monotonic clock of most
-/// systems stands still, and wall time goes on. A wall clock that is set forward looks the same.
+/// systems stands still, and wall time continues. A wall clock that is set forward looks the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BothClocks {
     monotonic: Instant,
@@ -79,7 +79,7 @@ pub(crate) mod suspended {
 
     static BEGAN: OnceLock<Instant> = OnceLock::new();
 
-    /// Suspends the host: wall time goes on by this much.
+    /// Suspends the host: wall time advances by this much.
     pub(crate) fn for_millis(millis: i64) {
         SUSPENDED.set(SUSPENDED.get() + millis);
     }

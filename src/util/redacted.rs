@@ -22,7 +22,7 @@ impl<T: Debug> Debug for HiddenPayload<'_, T> {
         if !f.alternate() {
             return f.write_str("..");
         }
-        let mut beginning = Beginning { f, left: SHOWN };
+        let mut beginning = FirstCharacters { f, left: SHOWN };
         if write!(beginning, "{:?}", self.0).is_err() {
             f.write_str("..")?;
         }
@@ -31,12 +31,12 @@ impl<T: Debug> Debug for HiddenPayload<'_, T> {
 }
 
 /// Writes some characters, and then fails so that the rest is not even formatted.
-struct Beginning<'a, 'b> {
+struct FirstCharacters<'a, 'b> {
     f: &'a mut fmt::Formatter<'b>,
     left: usize,
 }
 
-impl Write for Beginning<'_, '_> {
+impl Write for FirstCharacters<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for letter in text.chars() {
             self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;

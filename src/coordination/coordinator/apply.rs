@@ -46,7 +46,7 @@ impl Coordinator {
             Ok(leases) => {
                 context.succeeded(Work::ReadLeases);
                 let pass = Pass::new(&leases, self.listings.take_ended(), read_at);
-                let unobserved = self.looks.look(asked_at, read_at);
+                let unobserved = self.table_reads.answered(asked_at, read_at);
                 self.apply_leases(&pass, unobserved, begun, is_first).await;
             }
             Err(error) => context.report_store("reading the leases", error),

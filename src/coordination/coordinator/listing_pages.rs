@@ -84,7 +84,7 @@ fn endless(what: &str) -> ServiceFailure {
 mod tests {
     use super::*;
 
-    /// Adds pages `shards>token` in turn. The text says how the listing went: the shards, `..` if it goes on, or the
+    /// Adds pages `shards>token` in turn. The text says how the listing went: the shards, `..` if it continues, or the
     /// error.
     fn outcome<'a>(pages: impl IntoIterator<Item = &'a str>) -> String {
         let mut listing = ListingPages::default();

@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What to do after a pass of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum StartVerdict {
     Started,
     Again,
     Failed,
@@ -38,14 +38,14 @@ enum Verdict {
 
 /// Judges the failures of a pass of the start: pure. `is_slow`: the read of the leases took too long. `waited`: the
 /// time since the first one began.
-fn judge(failures: impl IntoIterator<Item = (Work, Cure)>, is_slow: bool, waited: Duration) -> Verdict {
-    let mut verdict = Verdict::Started;
+fn judge(failures: impl IntoIterator<Item = (Work, Cure)>, is_slow: bool, waited: Duration) -> StartVerdict {
+    let mut verdict = StartVerdict::Started;
     for failure in failures {
         match failure {
-            (Work::ReadLeases | Work::WriteLeases, Cure::Person) => return Verdict::Failed,
+            (Work::ReadLeases | Work::WriteLeases, Cure::Person) => return StartVerdict::Failed,
             (Work::ReadLeases, Cure::Time) if is_slow && waited >= SLOW_LIMIT => {}
-            (Work::ReadLeases, Cure::Time) if !is_slow && waited >= START_LIMIT => verdict = Verdict::Failed,
-            (Work::ReadLeases, Cure::Time) => verdict = Verdict::Again,
+            (Work::ReadLeases, Cure::Time) if !is_slow && waited >= START_LIMIT => verdict = StartVerdict::Failed,
+            (Work::ReadLeases, Cure::Time) => verdict = StartVerdict::Again,
             // A take that failed is repeated by the next pass, and the other shards are read meanwhile.
             _ => {}
         }
@@ -75,9 +75,9 @@ impl Coordinator {
             let of_store = |error: &KinesisError| matches!(error, KinesisError::Store { .. });
             let Some(failing) = failing.into_iter().find(|failing| of_store(&failing.error)) else { return Ok(()) };
             match verdict {
-                Verdict::Started => return Ok(()),
-                Verdict::Failed => return Err(failing.error.ending_start()),
-                Verdict::Again => {}
+                StartVerdict::Started => return Ok(()),
+                StartVerdict::Failed => return Err(failing.error.ending_start()),
+                StartVerdict::Again => {}
             }
             tracing::warn!(
                 stream = %context.stream, error = %Chain(&failing.error),
@@ -113,16 +113,16 @@ mod tests {
         let (person, time) = (Cure::Person, Cure::Time);
         // The failures, whether the read was slow, the seconds waited, and the verdict.
         let table = [
-            (vec![], false, 0, Verdict::Started),
-            (vec![(Work::ReadLeases, person)], false, 0, Verdict::Failed),
-            (vec![(Work::WriteLeases, person)], false, 0, Verdict::Failed),
-            (vec![(Work::ReadLeases, time)], false, 59, Verdict::Again),
-            (vec![(Work::ReadLeases, time)], false, 60, Verdict::Failed),
-            (vec![(Work::ReadLeases, time)], true, 4, Verdict::Again),
-            (vec![(Work::ReadLeases, time)], true, 5, Verdict::Started),
-            (vec![(Work::ReadLeases, time), (Work::WriteLeases, person)], true, 5, Verdict::Failed),
-            (vec![(Work::WriteLeases, time)], false, 60, Verdict::Started),
-            (vec![(Work::ListShards, person), (Work::ReadShards, person)], false, 60, Verdict::Started),
+            (vec![], false, 0, StartVerdict::Started),
+            (vec![(Work::ReadLeases, person)], false, 0, StartVerdict::Failed),
+            (vec![(Work::WriteLeases, person)], false, 0, StartVerdict::Failed),
+            (vec![(Work::ReadLeases, time)], false, 59, StartVerdict::Again),
+            (vec![(Work::ReadLeases, time)], false, 60, StartVerdict::Failed),
+            (vec![(Work::ReadLeases, time)], true, 4, StartVerdict::Again),
+            (vec![(Work::ReadLeases, time)], true, 5, StartVerdict::Started),
+            (vec![(Work::ReadLeases, time), (Work::WriteLeases, person)], true, 5, StartVerdict::Failed),
+            (vec![(Work::WriteLeases, time)], false, 60, StartVerdict::Started),
+            (vec![(Work::ListShards, person), (Work::ReadShards, person)], false, 60, StartVerdict::Started),
         ];
         for (failures, is_slow, waited, verdict) in table {
             assert_eq!(judge(failures.clone(), is_slow, Duration::from_secs(waited)), verdict, "{failures:?}");

@@ -75,7 +75,7 @@ impl Reader {
         }
     }
 
-    /// Counts an error. Gives up if that helps, or at once if this reader cannot go on.
+    /// Counts an error. Gives up if that helps, or at once if this reader cannot continue.
     fn failed(&mut self, failure: ServiceFailure, sent_at: Instant, cannot_go_on: bool) -> ReadStep {
         let (kind, now) = (failure.kind(), Instant::now());
         let surroundings = Surroundings {

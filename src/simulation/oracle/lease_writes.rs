@@ -85,7 +85,7 @@ impl Oracle {
         let mut wrong = Vec::new();
         let place = |number: &str| number[shard.len()..].parse::<usize>().unwrap();
         let upto = match checkpoint {
-            // After a lost position, reading goes on at the oldest record that is kept.
+            // After a lost position, reading continues at the oldest record that is kept.
             Checkpoint::Since(_) => model.trimmed,
             Checkpoint::At(number) => place(number.as_str()),
             Checkpoint::After(number) => place(number.as_str()) + 1,

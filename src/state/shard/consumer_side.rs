@@ -19,7 +19,8 @@ use crate::{
         settlement::Settlement,
         shard::{
             inner::{Shard, ShardInner},
-            lease_term::{LeaseTerm, StoredProgress},
+            lease_term::LeaseTerm,
+            store_op::StoredProgress,
         },
         tracker::Ticket,
     },

@@ -15,7 +15,13 @@ use crate::{
     config::{position::Checkpoint, settings::Settings},
     error::service::{StoreError, StoreErrorKind},
     lease::Held,
-    state::tracker::Tracker,
+    state::{
+        shard::{
+            reading_state::{Reading, TermView},
+            store_op::{StoreOp, StoredProgress},
+        },
+        tracker::Tracker,
+    },
     util::{backoff::doubled, clock::BothClocks, watched::Watched},
 };
 
@@ -24,69 +30,6 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// A call that is due this soon is made now, so that the renewer wakes less often.
 pub(crate) const GRAIN: Duration = Duration::from_millis(20);
-
-/// What waiters for the store see. Each lease term has its own, so that a commit that is polled late still sees how its
-/// term ended.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StoredProgress {
-    /// The row holds a checkpoint.
-    pub(crate) has_checkpoint: bool,
-    /// The stored checkpoint covers every record below this offset.
-    pub(crate) upto: u64,
-    /// Failed writes in this term.
-    pub(crate) failures: u32,
-    /// The error of the last failed write.
-    pub(crate) error: Option<StoreError>,
-}
-
-/// How far reading is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
-    Running,
-    /// The tip was reached, and reading stops there.
-    AtTip,
-    /// The service has no more records. Some may not be delivered yet.
-    AtEnd,
-    /// `SHARD_END` is in the row.
-    EndStored,
-}
-
-impl Reading {
-    /// Whether records of the shard are still to be read or settled.
-    pub(super) fn is_open(self) -> bool {
-        self != Self::EndStored
-    }
-
-    /// Whether the lease counts towards this instance's maximum: at the tip and after the end nothing more is read.
-    pub(super) fn is_working(self) -> bool {
-        matches!(self, Self::Running | Self::AtEnd)
-    }
-
-    pub(super) fn is_at_tip(self) -> bool {
-        self == Self::AtTip
-    }
-
-    pub(super) fn is_at_end(self) -> bool {
-        matches!(self, Self::AtEnd | Self::EndStored)
-    }
-}
-
-/// A snapshot of a lease term.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TermView {
-    pub(super) epoch: u64,
-    pub(super) deadline: Instant,
-    pub(super) reading: Reading,
-    pub(super) is_leaving: bool,
-    pub(super) is_handed_over: bool,
-}
-
-impl TermView {
-    /// Whether a seek can move the shard: its end is not stored, and this instance keeps the lease.
-    pub(super) fn can_move(&self) -> bool {
-        self.reading.is_open() && !self.is_leaving
-    }
-}
 
 /// The place where the shard was opened. The row must hold it before the first record is delivered (R13), and before
 /// the shard is handed over.
@@ -115,31 +58,6 @@ struct Retry {
     failures: u32,
     /// The last failed call was to store a checkpoint.
     saves: bool,
-}
-
-/// A store call for the renewer to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreOp {
-    /// Store this checkpoint, which covers every record below the offset.
-    Save(Checkpoint, u64),
-    Release,
-    Renew,
-}
-
-impl StoreOp {
-    /// What the renewer does with it, in words.
-    pub(crate) fn doing(&self) -> &'static str {
-        match self {
-            Self::Save(..) => "storing a checkpoint",
-            Self::Release => "releasing the lease",
-            Self::Renew => "renewing the lease",
-        }
-    }
-
-    /// Whether it stores the end of a shard.
-    pub(crate) fn ends_shard(&self) -> bool {
-        matches!(self, Self::Save(Checkpoint::ShardEnd, _))
-    }
 }
 
 /// See the module.

@@ -93,7 +93,7 @@ impl Shard {
         self.room.notify_waiters();
     }
 
-    /// Notes that the position of the reader is lost, and that it goes on at this one. The row is to hold that, so that
+    /// Notes that the position of the reader is lost, and that it continues at this one. The row is to hold that, so that
     /// the next reader does not lose the old position once more (H7).
     pub(crate) fn restarts_at(&self, generation: u64, origin: &Origin) {
         self.write_and_wake(|inner| {

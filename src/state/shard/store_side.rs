@@ -18,7 +18,8 @@ use crate::{
     state::{
         shard::{
             inner::{FirstOpening, ServiceStatus, Shard, ShardInner, ShardOpening},
-            lease_term::{LeaseTerm, StoreOp},
+            lease_term::LeaseTerm,
+            store_op::StoreOp,
         },
         stats::{ShardState, ShardStats},
     },

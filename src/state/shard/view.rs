@@ -5,7 +5,8 @@ use tokio::time::Instant;
 
 use crate::state::shard::{
     inner::{ServiceStatus, Shard},
-    lease_term::{LeaseTerm, TermView},
+    lease_term::LeaseTerm,
+    reading_state::TermView,
 };
 
 /// See the module.
