@@ -22,8 +22,11 @@ pub(crate) fn inject_outage(
     if rng.one_in(2) {
         let late = Fault::FailAfter(seconds(30), FailureKind::Unreachable);
         let faults = [Fault::Fail(FailureKind::Denied), Fault::Fail(FailureKind::Throttled), late];
-        let lasts = seconds(rng.below(180));
-        service.plan_first(Rule::everything().lasts(lasts), rng.pick(&faults).clone());
+        let (lasts, fault) = (seconds(rng.below(180)), rng.pick(&faults).clone());
+        // An instance that is just starting is not denied the description of the stream, which would end its start.
+        for op in [ServiceOp::GetRecords, ServiceOp::GetShardIterator, ServiceOp::ListShards] {
+            service.plan_first(Rule::on(op).always().lasts(lasts), fault.clone());
+        }
     } else {
         let faults = [Fault::Fail(StoreError::new("scripted")), Fault::Hang];
         let lasts = seconds(rng.below(40));
