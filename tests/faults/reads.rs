@@ -155,9 +155,8 @@ async fn after_eleven_failures_the_reader_gives_up_and_the_next_reader_starts_wh
     assert!(taken.iter().all(|delivery| delivery.epoch() == 2));
 }
 
-// H2
-#[tokio::test]
-async fn the_last_page_of_a_shard_may_hold_records() {
+/// A split shard of three records. The response that holds them names no next iterator.
+async fn with_records_on_the_last_page() -> Emulator {
     let kinesis = kinesis(1).await;
     fill(&kinesis, 0..3).await;
     kinesis.split(STREAM, SHARD).await;
@@ -166,6 +165,13 @@ async fn the_last_page_of_a_shard_may_hold_records() {
         .on(Op::GetRecords)
         .shard(SHARD)
         .edit(|answer| answer["NextShardIterator"] = serde_json::Value::Null);
+    kinesis
+}
+
+// H2
+#[tokio::test]
+async fn the_last_page_of_a_shard_may_hold_records() {
+    let kinesis = with_records_on_the_last_page().await;
     let store = MemoryLeaseStore::new();
     let mut subscription = reading(&kinesis, &store, quick(STREAM)).await;
     let taken = records(&mut subscription, 3).await;
@@ -180,14 +186,7 @@ async fn the_last_page_of_a_shard_may_hold_records() {
 // H2
 #[tokio::test]
 async fn closing_in_the_middle_of_the_last_page_loses_no_record() {
-    let kinesis = kinesis(1).await;
-    fill(&kinesis, 0..3).await;
-    kinesis.split(STREAM, SHARD).await;
-    kinesis
-        .faults()
-        .on(Op::GetRecords)
-        .shard(SHARD)
-        .edit(|answer| answer["NextShardIterator"] = serde_json::Value::Null);
+    let kinesis = with_records_on_the_last_page().await;
     let store = MemoryLeaseStore::new();
     let mut first = reading(&kinesis, &store, quick(STREAM)).await;
     record(&mut first).await.ack();

@@ -18,7 +18,7 @@ use crate::{
 /// How long one page of a scan may take, repeats included. A scan as a whole takes as long as its pages do.
 const PAGE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The pause before a page is repeated. The SDK has already repeated the call with pauses of its own.
+/// The pause before a page is repeated. The SDK has already repeated the call with its own pauses.
 const PAGE_PAUSE: Duration = Duration::from_secs(1);
 
 impl DynamoDbLeaseStore {

@@ -14,18 +14,7 @@ mod failures;
 mod queue;
 
 fn take_of(shard: usize) -> Take {
-    let key = LeaseKey { consumer: "c".into(), stream: "s".into(), shard: format!("shard-{shard}").into() };
-    let owner = "a".into();
-    Take {
-        key,
-        owner,
-        ttl: None,
-        seen: None,
-        parents: Vec::new(),
-        stream_created: None,
-        forget_checkpoint: false,
-        since: None,
-    }
+    Take::new(LeaseKey::new("c", "s", format!("shard-{shard}")), "a")
 }
 
 fn held(shard: usize) -> Held {
