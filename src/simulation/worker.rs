@@ -84,7 +84,9 @@ impl Worker {
         let mut oracle = lock(&self.oracle);
         let gone = matches!(error, KinesisError::ShardGone { .. } | KinesisError::StreamRecreated { .. });
         let twin = matches!(error, KinesisError::DuplicateOwner { owner, .. } if oracle.is_duplicate(owner));
-        if gone || !matches!(error.class(), ErrorClass::Transient | ErrorClass::Loss) && !twin {
+        // Chance may deny every call of a kind for longer than the patience of the subscription.
+        let passes = matches!(error.class(), ErrorClass::Transient | ErrorClass::Loss | ErrorClass::Lasting);
+        if gone || !passes && !twin {
             oracle.violation(Chain(error).to_string());
         }
     }
