@@ -196,7 +196,10 @@ pub use crate::{
         sink::PublishSink,
         stats::PublishStats,
     },
-    state::stats::{OngoingFailure, ShardState, ShardStats, SubscriptionStats},
+    state::{
+        health::{Health, HealthLimits, Stall},
+        stats::{ErrorCounts, OngoingFailure, ShardState, ShardStats, SubscriptionState, SubscriptionStats},
+    },
     subscription::{
         Subscription, Tolerant,
         batch::Batch,

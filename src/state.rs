@@ -13,12 +13,13 @@
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`retention`]: how long the stream keeps records,
 //! - [`warnings`]: one log line for a cause that many shards have,
-//! - [`stats`]: the public snapshot.
+//! - [`stats`] and [`health`]: the public snapshot, and one word on it.
 
 pub(crate) mod context;
 pub(crate) mod dead_letter_queue;
 pub(crate) mod events;
 pub(crate) mod failures;
+pub(crate) mod health;
 #[cfg(all(test, shuttle))]
 mod interleavings;
 pub(crate) mod lease_reads;

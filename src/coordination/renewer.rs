@@ -156,6 +156,7 @@ impl LeaseRenewer {
         let now = Instant::now();
         for shard in self.shards.all() {
             shard.warn_if_full(now);
+            shard.warn_if_unanswered(now);
             self.send(&shard);
         }
     }

@@ -157,6 +157,7 @@ impl Reader {
 
     async fn open_at(&mut self, subscribed_at: ServiceTime) {
         let sent_at = Instant::now();
+        self.shard.count(|counts| counts.asked(sent_at));
         let placed = self.iterator().await;
         self.open_later(placed.as_ref().ok().and_then(|placed| placed.now).unwrap_or(subscribed_at));
         match placed {
@@ -214,6 +215,7 @@ impl Reader {
     /// Fetches a new iterator at the place where reading continues (R8).
     async fn fetch_iterator(&mut self) -> ReadStep {
         let sent_at = Instant::now();
+        self.shard.count(|counts| counts.asked(sent_at));
         match self.iterator().await {
             Ok(placed) => {
                 self.cursor = Cursor::At(placed.iterator);
@@ -234,6 +236,7 @@ impl Reader {
     async fn read(&mut self, iterator: &str) -> ReadStep {
         let mut grant = self.context.budget.admit(self.forecast).await;
         let (limit, sent_at) = (self.context.read_limit(), Instant::now());
+        self.shard.count(|counts| counts.asked(sent_at));
         match self.fetch(iterator, limit, &mut grant).await {
             Ok(fetched) => {
                 self.check_slow_reads(&fetched, limit);
@@ -281,11 +284,8 @@ impl Reader {
             Some(iterator) => Cursor::At(iterator),
             None => Cursor::End(children),
         };
-        self.shard.count(|counts| {
-            counts.reads += 1;
-            counts.behind = behind;
-        });
         let bytes = records.iter().map(size).sum();
+        self.shard.count(|counts| counts.answered(Instant::now(), records.len(), bytes, behind));
         self.context.budget.learn(self.forecast, bytes);
         self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {

@@ -139,7 +139,7 @@ async fn iterators_that_expire_in_a_row_are_requested_with_growing_pauses_and_re
     assert_eq!(me.service.script.times(ServiceOp::GetShardIterator, "a"), times);
     let stats = subscription.stats().shards.remove(0);
     assert_eq!(stats.expired_iterators, 6);
-    assert!(matches!(stats.last_error, Some(KinesisError::Read { failures: 6, .. })));
+    assert!(matches!(stats.last_error, Some((KinesisError::Read { failures: 6, .. }, _))));
 }
 
 // R8

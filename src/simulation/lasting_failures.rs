@@ -100,7 +100,7 @@ async fn a_loss_is_logged_as_an_error_counted_and_dropped_by_a_tolerant_stream()
     let me = harness.instance("me");
     let mut first = me.subscribe(horizon()).await;
     first.next().await.unwrap().unwrap().commit().await.unwrap();
-    assert_eq!((first.stats().losses, first.stats().last_loss.is_none()), (0, true));
+    assert_eq!((first.stats().errors.loss, first.stats().last_loss.is_none()), (0, true));
     first.close().await;
     sleep(seconds(10)).await;
     harness.kinesis.recreate(&["a"]);
@@ -112,6 +112,6 @@ async fn a_loss_is_logged_as_an_error_counted_and_dropped_by_a_tolerant_stream()
     let stats = tolerant.get_ref().stats();
     let (lost, age) = stats.last_loss.unwrap();
     assert!(matches!(lost, KinesisError::StreamRecreated { .. }), "{lost}");
-    assert_eq!((lost.class(), stats.losses, age.as_secs()), (ErrorClass::Loss, 1, 7));
+    assert_eq!((lost.class(), stats.errors.loss, age.as_secs()), (ErrorClass::Loss, 1, 7));
     assert!(logs.with("ignoring the checkpoints of the old stream")[0].contains("ERROR"));
 }

@@ -1,6 +1,6 @@
 //! The stats of a running subscription (L8), and pipelines that continue after transient errors (X2).
 
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use tokio::time::sleep;
 
 use super::{script::Rule, scripted_service::ServiceOp};
@@ -9,7 +9,10 @@ use crate::{
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Harness, horizon, item, latest, millis, next, seconds, take},
-    state::stats::{ShardState, ShardStats},
+    state::{
+        health::{Health, Stall},
+        stats::{ShardState, ShardStats, SubscriptionState},
+    },
     subscription::Subscription,
 };
 
@@ -35,15 +38,45 @@ async fn a_snapshot_shows_what_each_shard_does() {
     assert_eq!((a.in_flight, a.reads, a.throttles, a.redeliveries), (4, 2, 2, 0));
     assert_eq!(a.oldest, Some(("a0".into(), seconds(3))));
     assert_eq!(a.checkpoint, Some((Checkpoint::At("a0".into()), seconds(3))));
-    assert_eq!(a.behind, Some(seconds(0)));
+    // The reader waits with its second page, so its last response grows old.
+    assert_eq!((a.behind, a.last_read, a.unanswered), (Some(millis(2_999)), Some(millis(2_999)), None));
+    assert_eq!((a.records, a.bytes, a.acked, a.given_back), (6, 6 * "ka0".len() as u64, 0, 0));
     assert!(a.last_error.is_none());
-    assert!(matches!(shard(&subscription, "b").last_error, Some(KinesisError::Read { failures: 1, .. })));
+    assert!(matches!(shard(&subscription, "b").last_error, Some((KinesisError::Read { failures: 1, .. }, _))));
     assert_eq!(subscription.stats().bytes_held, 2 * "ka0".len());
     records.remove(0).ack();
     sleep(millis(1_500)).await;
     let a = shard(&subscription, "a");
-    assert_eq!((a.in_flight, a.oldest.unwrap().0), (3, "a1".into()));
+    assert_eq!((a.in_flight, a.oldest.unwrap().0, a.acked), (3, "a1".into(), 1));
     assert!(matches!(a.checkpoint, Some((Checkpoint::After(number), _)) if number.as_str() == "a0"));
+    records.remove(0).nack();
+    assert_eq!((shard(&subscription, "a").given_back, shard(&subscription, "a").in_flight), (1, 3));
+    let stats = subscription.stats();
+    assert_eq!((&*stats.consumer, &*stats.owner, stats.state), ("test", "me", SubscriptionState::Running));
+    assert_eq!((stats.errors.transient, stats.errors.fatal, stats.health().as_str()), (1, 0, "ok"));
+}
+
+// L8, R9
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_throttled_for_good_is_stalled_after_thirty_seconds_and_its_lag_grows() {
+    let harness = Harness::new(&["a"]);
+    let me = harness.instance("me");
+    let mut subscription = me.subscribe(horizon()).await;
+    harness.kinesis.put("a", 1);
+    next(&mut subscription).await.ack();
+    sleep(seconds(1)).await;
+    me.service.fail(Rule::on(ServiceOp::GetRecords).times(1_000), FailureKind::Throttled);
+    let stats = subscription.stats_handle();
+    let pulling = tokio::spawn(async move { subscription.next().await });
+    sleep(seconds(30)).await;
+    assert_eq!(stats.snapshot().health().as_str(), "ok");
+    sleep(seconds(3)).await;
+    let Health::Stalled(Stall::Unanswered { shard, error: None, .. }) = stats.snapshot().health() else {
+        panic!("{}", stats.snapshot().health());
+    };
+    let lag = stats.snapshot().shards[0].behind.unwrap();
+    assert_eq!((shard.as_str(), lag.as_secs()), ("a", 33));
+    pulling.abort();
 }
 
 // L8

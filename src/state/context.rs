@@ -18,8 +18,15 @@ use crate::{
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
     state::{
-        dead_letter_queue::DeadLetterQueue, events::Events, failures::Failures, lease_reads::LeaseReadLimit,
-        lifecycle::Lifecycle, read_health::ReadHealth, retention::Retention, stats::OngoingFailure, wakeups::Wakeups,
+        dead_letter_queue::DeadLetterQueue,
+        events::Events,
+        failures::Failures,
+        lease_reads::LeaseReadLimit,
+        lifecycle::Lifecycle,
+        read_health::ReadHealth,
+        retention::Retention,
+        stats::{ErrorCounts, OngoingFailure},
+        wakeups::Wakeups,
         warnings::Warnings,
     },
     types::id::ShardId,
@@ -159,6 +166,11 @@ impl SubscriptionContext {
         self.events.error(shard, error);
     }
 
+    /// Counts an error that the stream yields without reporting it: one that carries a record.
+    pub(crate) fn count_error(&self, error: &KinesisError) {
+        lock(&self.failures).count(error);
+    }
+
     /// Notes that a call of this work succeeded.
     pub(crate) fn succeeded(&self, work: Work) {
         lock(&self.failures).succeeded(work);
@@ -169,9 +181,14 @@ impl SubscriptionContext {
         lock(&self.failures).ongoing(Instant::now())
     }
 
-    /// How many losses there were, and the last one with its age.
-    pub(crate) fn losses(&self) -> (u64, Option<(KinesisError, Duration)>) {
-        lock(&self.failures).losses(Instant::now())
+    /// How many errors of each class there were.
+    pub(crate) fn errors(&self) -> ErrorCounts {
+        lock(&self.failures).errors()
+    }
+
+    /// The last loss, with its age.
+    pub(crate) fn last_loss(&self) -> Option<(KinesisError, Duration)> {
+        lock(&self.failures).last_loss(Instant::now())
     }
 
     /// Stops reading and ends the subscription's stream. Deliveries in flight may be settled during the drain time.
@@ -183,6 +200,7 @@ impl SubscriptionContext {
     /// Ends the subscription with this error.
     pub(crate) fn fail(&self, error: KinesisError) {
         tracing::error!(stream = %self.stream, error = %Chain(&error), "the subscription ends");
+        self.count_error(&error);
         self.events.fatal(error);
         self.lifecycle.close(Duration::ZERO);
     }

@@ -15,7 +15,7 @@ use crate::{
         ErrorClass, KinesisError,
         work::{Cure, Work},
     },
-    state::stats::OngoingFailure,
+    state::stats::{ErrorCounts, OngoingFailure},
 };
 
 /// See the module.
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct Failures {
     patience: Duration,
     ongoing: BTreeMap<Work, Ongoing>,
-    losses: u64,
+    errors: ErrorCounts,
     last_loss: Option<(KinesisError, Instant)>,
 }
 
@@ -39,20 +39,33 @@ struct Ongoing {
 
 impl Failures {
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { patience, ongoing: BTreeMap::new(), losses: 0, last_loss: None }
+        Self { patience, ongoing: BTreeMap::new(), errors: ErrorCounts::default(), last_loss: None }
     }
 
     /// Notes an error. Returns the error to yield: a lasting one if it is time to say that.
     pub(crate) fn failed(&mut self, error: KinesisError, now: Instant) -> KinesisError {
         if error.class() == ErrorClass::Loss {
-            self.losses += 1;
             self.last_loss = Some((error.clone(), now));
         }
-        match error.interrupts() {
+        let error = match error.interrupts() {
             // Single reads fail while others succeed, so only a cause that concerns all of them counts.
             None | Some((Work::ReadShards, Cure::Time)) => error,
             Some((work, cure)) => self.interrupted(work, cure, error, now),
-        }
+        };
+        self.count(&error);
+        error
+    }
+
+    /// Counts an error by its class.
+    pub(crate) fn count(&mut self, error: &KinesisError) {
+        let count = match error.class() {
+            ErrorClass::Transient => &mut self.errors.transient,
+            ErrorClass::Loss => &mut self.errors.loss,
+            ErrorClass::Lasting => &mut self.errors.lasting,
+            ErrorClass::Record => &mut self.errors.record,
+            ErrorClass::Fatal => &mut self.errors.fatal,
+        };
+        *count += 1;
     }
 
     fn interrupted(&mut self, work: Work, cure: Cure, error: KinesisError, now: Instant) -> KinesisError {
@@ -79,12 +92,22 @@ impl Failures {
     /// What fails now.
     pub(super) fn ongoing(&self, now: Instant) -> Vec<OngoingFailure> {
         let ongoing = self.ongoing.values();
-        ongoing.map(|ongoing| OngoingFailure { error: ongoing.last.clone(), lasted: now - ongoing.since }).collect()
+        let failing = |ongoing: &Ongoing| OngoingFailure {
+            error: ongoing.last.clone(),
+            lasted: now - ongoing.since,
+            needs_person: ongoing.needs_person_since.is_some(),
+        };
+        ongoing.map(failing).collect()
     }
 
-    /// How many losses there were, and the last one with its age.
-    pub(super) fn losses(&self, now: Instant) -> (u64, Option<(KinesisError, Duration)>) {
-        (self.losses, self.last_loss.as_ref().map(|(error, at)| (error.clone(), now - *at)))
+    /// How many errors of each class there were.
+    pub(super) fn errors(&self) -> ErrorCounts {
+        self.errors
+    }
+
+    /// The last loss, with its age.
+    pub(super) fn last_loss(&self, now: Instant) -> Option<(KinesisError, Duration)> {
+        self.last_loss.as_ref().map(|(error, at)| (error.clone(), now - *at))
     }
 }
 
@@ -175,13 +198,15 @@ mod tests {
     #[test]
     fn losses_are_counted_and_dated() {
         let (mut failures, start) = (Failures::new(Duration::from_mins(2)), Instant::now());
-        assert!(matches!(failures.losses(start), (0, None)));
+        assert!(failures.last_loss(start).is_none());
         failures.failed(KinesisError::StreamRecreated { stream: "s".into() }, start);
         failures
             .failed(KinesisError::ShardGone { stream: "s".into(), shard: "a".into() }, start + Duration::from_secs(1));
-        let (count, last) = failures.losses(start + Duration::from_secs(5));
-        let (error, age) = last.unwrap();
+        let (error, age) = failures.last_loss(start + Duration::from_secs(5)).unwrap();
         assert!(matches!(error, KinesisError::ShardGone { .. }));
-        assert_eq!((count, age.as_secs()), (2, 4));
+        assert_eq!(age.as_secs(), 4);
+        failures.failed(list(FailureKind::Throttled), start);
+        failures.count(&KinesisError::NotConnected);
+        assert_eq!(failures.errors(), ErrorCounts { loss: 2, transient: 1, fatal: 1, ..ErrorCounts::default() });
     }
 }

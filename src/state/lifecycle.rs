@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{types::close_report::CloseReport, util::watched::Watched};
+use crate::{state::stats::SubscriptionState, types::close_report::CloseReport, util::watched::Watched};
 
 /// The stage of a subscription.
 #[derive(Clone, Debug)]
@@ -32,6 +32,15 @@ impl Lifecycle {
 
     pub(crate) fn is_over(&self) -> bool {
         self.0.read(|stage| matches!(stage, LifecycleStage::Over(_)))
+    }
+
+    /// The stage, for statistics.
+    pub(crate) fn state(&self) -> SubscriptionState {
+        self.0.read(|stage| match stage {
+            LifecycleStage::Running => SubscriptionState::Running,
+            LifecycleStage::Closing { .. } => SubscriptionState::Closing,
+            LifecycleStage::Over(_) => SubscriptionState::Ended,
+        })
     }
 
     /// Whether deliveries can still be settled.

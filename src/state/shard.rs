@@ -20,6 +20,7 @@
 //! a ticket of an earlier generation is stale and changes nothing.
 
 mod consumer_side;
+mod counts;
 mod inner;
 mod lease_term;
 mod reader_side;

@@ -14,6 +14,12 @@ use crate::{
 pub struct SubscriptionStats {
     /// The stream.
     pub stream: Arc<str>,
+    /// The consumer.
+    pub consumer: Arc<str>,
+    /// This instance: the owner in its lease rows.
+    pub owner: Arc<str>,
+    /// Whether it runs.
+    pub state: SubscriptionState,
     /// The bytes of the pages that are read and not completely delivered.
     /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes) bounds these together with the reads under way.
     pub bytes_held: usize,
@@ -25,13 +31,41 @@ pub struct SubscriptionStats {
     /// Work that fails, and for how long: reading or writing leases, listing shards, writing dead letters. Reading
     /// shards is in it if only a person can end the failure, for example a missing permission. Empty while all is well.
     pub failing: Vec<OngoingFailure>,
-    /// How many errors of class [`Loss`](crate::ErrorClass::Loss) there were: each means records that were skipped,
-    /// because the service no longer keeps them.
-    pub losses: u64,
-    /// The last of them, and the time since then.
+    /// How many errors of each class there were, also those that [`tolerant`](crate::Subscription::tolerant) hides and
+    /// those that nobody has taken from the stream. Watch [`loss`](ErrorCounts::loss).
+    pub errors: ErrorCounts,
+    /// The last error of class [`Loss`](crate::ErrorClass::Loss), and the time since then.
     pub last_loss: Option<(KinesisError, Duration)>,
     /// The shards that this subscription holds, has held, or would take if they were free, ordered by id.
     pub shards: Vec<ShardStats>,
+}
+
+/// Whether a subscription runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SubscriptionState {
+    /// It holds leases, and reads or waits for shards.
+    Running,
+    /// It no longer reads. Deliveries in flight may be settled.
+    Closing,
+    /// It is over: its leases are released.
+    Ended,
+}
+
+/// Errors by their [`class`](crate::KinesisError::class).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ErrorCounts {
+    /// The library handles them.
+    pub transient: u64,
+    /// Records were skipped, because the service no longer keeps them.
+    pub loss: u64,
+    /// Only a person can end a failure. Counted once per [`patience`](crate::KinesisStream::patience).
+    pub lasting: u64,
+    /// A record is not delivered: aggregated, or its attempts are spent and no dead-letter stream is set.
+    pub record: u64,
+    /// The subscription ended. At most one.
+    pub fatal: u64,
 }
 
 /// Work of a subscription that fails. The library keeps trying.
@@ -42,6 +76,8 @@ pub struct OngoingFailure {
     pub error: KinesisError,
     /// The time since the first one. No call of this kind has succeeded since.
     pub lasted: Duration,
+    /// Whether a failure since then was one that only a person can end: a missing permission, table or key.
+    pub needs_person: bool,
 }
 
 /// The state of a shard.
@@ -77,9 +113,17 @@ pub struct ShardStats {
     pub owner: Option<Arc<str>>,
     /// The epoch of that lease.
     pub epoch: Option<u64>,
-    /// How far the last response was behind the tip of the shard
-    /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html)).
+    /// How far reading is behind the tip of the shard: what the last response said
+    /// ([`MillisBehindLatest`](https://docs.aws.amazon.com/kinesis/latest/APIReference/API_GetRecords.html)), and the
+    /// time since that response if it is older than two [`poll_interval`](crate::KinesisStream::poll_interval)s. So it
+    /// grows while reads fail, hang or are throttled, and while the consumer is too slow to read on. None if this
+    /// instance does not hold the shard, or the service did not say.
     pub behind: Option<Duration>,
+    /// The time since the last response of a read, also one without records. None before the first one.
+    pub last_read: Option<Duration>,
+    /// The time since the first call of the reader that no response followed. None if the last call was answered. The
+    /// time of one call is normal. More than 30 s means that calls are throttled, hang or fail.
+    pub unanswered: Option<Duration>,
     /// Bytes of this shard that are read and not delivered. A page counts in full until its last record is delivered.
     pub bytes_held: usize,
     /// Unsettled records: delivered, waiting for a redelivery, or waiting to be written to the dead-letter stream.
@@ -88,6 +132,16 @@ pub struct ShardStats {
     pub oldest: Option<(SequenceNumber, Duration)>,
     /// The checkpoint in the lease row, and the time since it was stored or read.
     pub checkpoint: Option<(Checkpoint, Duration)>,
+    /// Records that were read. Redeliveries do not count again; what is read again after an expired lease, a seek or a
+    /// restart does.
+    pub records: u64,
+    /// The bytes of these records: data and partition keys, as the service counts them.
+    pub bytes: u64,
+    /// Deliveries that were acknowledged: by `commit`, `ack`, or by a drop if
+    /// [`ack_on_drop`](crate::KinesisStream::ack_on_drop) is set.
+    pub acked: u64,
+    /// Deliveries that were given back: by a nack or a drop.
+    pub given_back: u64,
     /// Successful reads.
     pub reads: u64,
     /// Calls that the service throttled.
@@ -102,6 +156,6 @@ pub struct ShardStats {
     pub spent: u64,
     /// How many of these were written to the dead-letter stream.
     pub dead_letters: u64,
-    /// The last error that was reported for this shard.
-    pub last_error: Option<KinesisError>,
+    /// The last error that was reported for this shard, and the time since then.
+    pub last_error: Option<(KinesisError, Duration)>,
 }

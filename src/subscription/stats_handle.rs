@@ -22,16 +22,18 @@ impl StatsHandle {
     /// A snapshot of every shard. It takes one short lock for each.
     #[must_use]
     pub fn snapshot(&self) -> SubscriptionStats {
-        let (failing, (losses, last_loss)) = (self.context.failing(), self.context.losses());
         let shards = self.shards.all().iter().map(|shard| shard.stats()).collect();
         SubscriptionStats {
             stream: Arc::clone(&self.context.stream),
+            consumer: Arc::clone(&self.context.consumer),
+            owner: Arc::clone(&self.context.owner),
+            state: self.context.lifecycle.state(),
             bytes_held: self.context.budget.held(),
             unowned: self.context.gauges.unowned.load(Ordering::Relaxed),
             awaited: self.context.gauges.awaited.load(Ordering::Relaxed),
-            failing,
-            losses,
-            last_loss,
+            failing: self.context.failing(),
+            errors: self.context.errors(),
+            last_loss: self.context.last_loss(),
             shards,
         }
     }

@@ -242,7 +242,9 @@ impl Subscription {
         let Returned { ticket, shard: shard_id, record, attempts, reason, settlement } = spent;
         shard.settle_spent(ticket, settlement);
         let record = Arc::new(record.into_record(Arc::clone(&self.context.stream), shard_id));
-        KinesisError::AttemptsSpent { record, attempts, reason: reason.to_string().into(), source }
+        let error = KinesisError::AttemptsSpent { record, attempts, reason: reason.to_string().into(), source };
+        self.context.count_error(&error);
+        error
     }
 
     /// The next record of the current page. Pending if there is none, or if none may be handed out now.
@@ -266,11 +268,12 @@ impl Subscription {
         match entry {
             PageEntry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(shard, ticket, epoch, record, 1)))),
             PageEntry::Aggregated { sequence_number, partition_key, data } => {
-                shard.ack(&[ticket]);
+                shard.settle_spent(ticket, None);
                 let (stream, shard_id) = (Arc::clone(&self.context.stream), shard.id.clone());
                 let partition_key = partition_key.map(Arc::from);
                 let error =
                     KinesisError::AggregatedRecord { stream, shard: shard_id, sequence_number, partition_key, data };
+                self.context.count_error(&error);
                 Poll::Ready(Some(Err(error)))
             }
         }

@@ -43,6 +43,15 @@ pub(crate) enum HandOut {
     Stale,
 }
 
+/// What settling some records came to.
+#[derive(Clone, Copy, Debug)]
+struct Settled {
+    /// How many were unsettled before.
+    count: u64,
+    /// Whether any ticket was stale, or settled before.
+    any_stale: bool,
+}
+
 /// What happened to a record that was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReturnOutcome {
@@ -112,12 +121,12 @@ impl Shard {
 
     /// Settles records; the next checkpoint covers them.
     pub(crate) fn ack(&self, tickets: &[Ticket]) {
-        self.settle(tickets, |_, _| ());
+        self.settle(tickets, |inner, settled| inner.counts.acked += settled.count);
     }
 
     /// Settles a spent record, once its dead letter is stored or its error yielded.
     pub(crate) fn settle_spent(&self, ticket: Ticket, settlement: Option<Settlement>) {
-        self.ack(&[ticket]);
+        self.settle(&[ticket], |_, _| ());
         if let Some(settlement) = settlement {
             settlement.settled();
         }
@@ -125,8 +134,9 @@ impl Shard {
 
     /// Settles records and asks the renewer for one checkpoint that covers them.
     pub(crate) fn commit(&self, tickets: &[Ticket]) -> PendingCommit {
-        self.settle(tickets, |inner, stale| {
-            let Some(term) = inner.term.as_mut().filter(|_| !stale) else {
+        self.settle(tickets, |inner, settled| {
+            inner.counts.acked += settled.count;
+            let Some(term) = inner.term.as_mut().filter(|_| !settled.any_stale) else {
                 return PendingCommit::Done(Commit::Superseded);
             };
             let Some(mark) = inner.tracker.watermark() else { return PendingCommit::Done(Commit::Deferred) };
@@ -142,7 +152,11 @@ impl Shard {
 
     /// Takes a record back from the user: it is redelivered after a pause, or disposed of if it used up its attempts.
     pub(crate) fn give_back(&self, returned: Returned) -> ReturnOutcome {
-        self.put_down(returned, |returned| self.dispose(returned))
+        let outcome = self.put_down(returned, |returned| self.dispose(returned));
+        if outcome != ReturnOutcome::Stale {
+            self.count(|counts| counts.given_back += 1);
+        }
+        outcome
     }
 
     /// Takes back an unsettled record. `queue` queues it and says what for. If this generation will not redeliver the
@@ -206,16 +220,20 @@ impl Shard {
         self.context.events.due(redelivery, now + Duration::from_secs(1));
     }
 
-    /// Settles records. `then` runs under the same lock and learns whether any ticket was stale.
-    fn settle<T>(&self, tickets: &[Ticket], then: impl FnOnce(&mut ShardInner, bool) -> T) -> T {
+    /// Settles records. `then` runs under the same lock and learns how many were settled.
+    fn settle<T>(&self, tickets: &[Ticket], then: impl FnOnce(&mut ShardInner, Settled) -> T) -> T {
         let max = self.context.settings.max_in_flight;
         let (result, freed) = self.write_and_wake(|inner| {
             let had_room = inner.tracker.has_room(max);
-            let mut stale = false;
+            let mut settled = Settled { count: 0, any_stale: false };
             for ticket in tickets {
-                stale |= !inner.tracker.settle(*ticket);
+                if inner.tracker.settle(*ticket) {
+                    settled.count += 1;
+                } else {
+                    settled.any_stale = true;
+                }
             }
-            (then(inner, stale), !had_room && inner.tracker.has_room(max))
+            (then(inner, settled), !had_room && inner.tracker.has_room(max))
         });
         if freed {
             self.room.notify_waiters();

@@ -2,17 +2,18 @@
 
 use std::sync::{Arc, Mutex, atomic::AtomicUsize};
 
-use tokio::{
-    sync::Notify,
-    time::{Duration, Instant},
-};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::position::{Checkpoint, Origin},
-    error::KinesisError,
     kinesis::ListedShard,
-    state::{context::SubscriptionContext, page::Page, shard::lease_term::LeaseTerm, tracker::Tracker},
+    state::{
+        context::SubscriptionContext,
+        page::Page,
+        shard::{counts::ShardCounts, lease_term::LeaseTerm},
+        tracker::Tracker,
+    },
     types::id::ShardId,
     util::{clock::BothClocks, mutex::lock},
 };
@@ -68,21 +69,6 @@ pub(super) struct FirstOpening {
     pub(super) checkpoint_before: Option<Checkpoint>,
     /// A checkpoint was stored since.
     pub(super) has_progress: bool,
-}
-
-/// The counters behind [`ShardStats`](crate::ShardStats).
-#[derive(Debug, Default)]
-pub(crate) struct ShardCounts {
-    pub(crate) reads: u64,
-    pub(crate) throttles: u64,
-    pub(crate) expired_iterators: u64,
-    pub(crate) redeliveries: u64,
-    pub(crate) spent: u64,
-    pub(crate) dead_letters: u64,
-    pub(crate) behind: Option<Duration>,
-    /// The checkpoint in the lease row and since when, as far as this process knows.
-    pub(crate) checkpoint: Option<(Checkpoint, Instant)>,
-    pub(crate) last_error: Option<KinesisError>,
 }
 
 /// One opening of the shard, from the take of its lease or a seek on.

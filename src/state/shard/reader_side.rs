@@ -10,7 +10,10 @@ use crate::{
     kinesis::ListedShard,
     state::{
         page::Page,
-        shard::inner::{GenerationOver, Shard, ShardCounts, ShardOpening},
+        shard::{
+            counts::ShardCounts,
+            inner::{GenerationOver, Shard, ShardOpening},
+        },
     },
     types::id::SequenceNumber,
 };
@@ -158,7 +161,7 @@ impl Shard {
 
     /// Yields an error about this shard.
     pub(crate) fn report(&self, error: KinesisError) {
-        self.count(|counts| counts.last_error = Some(error.clone()));
+        self.count(|counts| counts.last_error = Some((error.clone(), Instant::now())));
         self.context.report(Some(self.id.clone()), error);
     }
 }

@@ -60,6 +60,7 @@ impl Shard {
             inner.term = Some(term);
             inner.gave_up = false;
             inner.full = None;
+            inner.counts.opened();
             inner.counts.checkpoint = lease.checkpoint.clone().map(|checkpoint| (checkpoint, sent_at));
             ShardOpening { generation: inner.tracker.begin(), epoch, stop }
         })
@@ -150,6 +151,7 @@ impl Shard {
             inner.first_opening = Some(inner.opened_at(origin.clone()));
             (inner.aside, inner.full, inner.ended_here) = (None, None, false);
             inner.children.clear();
+            inner.counts.opened();
             Some(ShardOpening { generation: inner.tracker.begin(), epoch, stop })
         });
         if opening.is_some() {
@@ -289,6 +291,21 @@ impl Shard {
         }
     }
 
+    /// Warns of a shard whose reads have had no answer for long (R9).
+    pub(crate) fn warn_if_unanswered(&self, now: Instant) {
+        let lasted = self.write(|inner| {
+            let is_read = inner.term.as_ref().is_some_and(|term| term.view().reading.is_working());
+            if is_read { inner.counts.unanswered_warning(now) } else { None }
+        });
+        if let Some(lasted) = lasted {
+            tracing::warn!(
+                stream = %self.context.stream, shard = %self.id, ?lasted,
+                "the reads of a shard have had no answer for long: they are throttled, hang or fail; `stats()` shows \
+                 when one succeeds"
+            );
+        }
+    }
+
     /// A snapshot for [`SubscriptionStats`](crate::SubscriptionStats).
     pub(crate) fn stats(&self) -> ShardStats {
         let now = Instant::now();
@@ -297,18 +314,24 @@ impl Shard {
             state: inner.state(),
             owner: inner.holder().map(|(owner, _)| Arc::clone(owner)),
             epoch: inner.holder().map(|(_, epoch)| epoch),
-            behind: inner.counts.behind,
+            behind: inner.term.as_ref().and_then(|_| inner.counts.behind(now, 2 * self.context.settings.poll_interval)),
+            last_read: inner.counts.last_read(now),
+            unanswered: inner.term.as_ref().and_then(|_| inner.counts.unanswered(now)),
             bytes_held: self.bytes_held.load(Ordering::Relaxed),
             in_flight: inner.tracker.open(),
             oldest: inner.tracker.oldest().map(|(number, since)| (number.clone(), now - since)),
             checkpoint: inner.counts.checkpoint.as_ref().map(|(at, since)| (at.clone(), now - *since)),
+            records: inner.counts.records,
+            bytes: inner.counts.bytes,
+            acked: inner.counts.acked,
+            given_back: inner.counts.given_back,
             reads: inner.counts.reads,
             throttles: inner.counts.throttles,
             expired_iterators: inner.counts.expired_iterators,
             redeliveries: inner.counts.redeliveries,
             spent: inner.counts.spent,
             dead_letters: inner.counts.dead_letters,
-            last_error: inner.counts.last_error.clone(),
+            last_error: inner.counts.last_error.as_ref().map(|(error, at)| (error.clone(), now - *at)),
         })
     }
 }
