@@ -152,6 +152,7 @@ mod error;
 pub mod fuzzing;
 mod kinesis;
 mod lease;
+mod metering;
 pub mod prelude;
 mod publishing;
 mod reading;
@@ -159,6 +160,8 @@ mod reading;
 mod simulation;
 mod state;
 mod subscription;
+#[cfg(feature = "metrics")]
+mod telemetry;
 mod types;
 mod util;
 mod wire;
@@ -198,7 +201,9 @@ pub use crate::{
     },
     state::{
         health::{Health, HealthLimits, Stall},
-        stats::{ErrorCounts, OngoingFailure, ShardState, ShardStats, SubscriptionState, SubscriptionStats},
+        stats::{
+            ErrorCounts, LeaseCounts, OngoingFailure, ShardState, ShardStats, SubscriptionState, SubscriptionStats,
+        },
     },
     subscription::{
         Subscription, Tolerant,

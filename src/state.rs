@@ -13,7 +13,7 @@
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
 //! - [`retention`]: how long the stream keeps records,
 //! - [`warnings`]: one log line for a cause that many shards have,
-//! - [`stats`] and [`health`]: the public snapshot, and one word on it.
+//! - [`stats`], [`snapshot`] and [`health`]: the public snapshot, and one word on it.
 
 pub(crate) mod context;
 pub(crate) mod dead_letter_queue;
@@ -29,6 +29,7 @@ pub(crate) mod read_health;
 pub(crate) mod retention;
 pub(crate) mod settlement;
 pub(crate) mod shard;
+pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod tracker;
 pub(crate) mod wakeups;

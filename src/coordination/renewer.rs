@@ -16,7 +16,10 @@
 //! interval. A waiting commit gets the error after five failures in a row. The record stays settled and the renewer
 //! keeps retrying.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{
@@ -248,6 +251,7 @@ impl LeaseRenewer {
             }
             _ => {
                 let lost = KinesisError::LeaseLost { stream, shard: shard_id, epoch: op.held.epoch, owner };
+                self.context.gauges.lost.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(error = %Chain(&lost), "a lease is lost");
                 shard.report(lost);
             }
@@ -297,10 +301,10 @@ impl Drop for EndOnDrop {
 
 /// Makes one call on the store.
 async fn call_store(context: &SubscriptionContext, op: &InFlightOp) -> Result<Write, StoreError> {
-    let call = match &op.store_op {
-        StoreOp::Save(checkpoint, _) => context.store.checkpoint(&op.held, checkpoint),
-        StoreOp::Release => context.store.release(&op.held),
-        StoreOp::Renew => context.store.renew(&op.held),
+    let (name, call) = match &op.store_op {
+        StoreOp::Save(checkpoint, _) => ("checkpoint", context.store.checkpoint(&op.held, checkpoint)),
+        StoreOp::Release => ("release", context.store.release(&op.held)),
+        StoreOp::Renew => ("renew", context.store.renew(&op.held)),
     };
-    context.answer(call).await
+    context.answer(name, call).await
 }

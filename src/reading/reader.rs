@@ -237,7 +237,9 @@ impl Reader {
         let mut grant = self.context.budget.admit(self.forecast).await;
         let (limit, sent_at) = (self.context.read_limit(), Instant::now());
         self.shard.count(|counts| counts.asked(sent_at));
-        match self.fetch(iterator, limit, &mut grant).await {
+        let response = self.fetch(iterator, limit, &mut grant).await;
+        self.context.meter.read(sent_at.elapsed(), response.is_ok());
+        match response {
             Ok(fetched) => {
                 self.check_slow_reads(&fetched, limit);
                 self.received(fetched, limit, grant).await

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -17,6 +17,7 @@ use crate::{
     error::{ErrorClass, KinesisError, chain::Chain, service::StoreError, work::Work},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
+    metering::Meter,
     state::{
         dead_letter_queue::DeadLetterQueue,
         events::Events,
@@ -62,6 +63,7 @@ pub(crate) struct SubscriptionContext {
     lease_read_limit: LeaseReadLimit,
     failures: Mutex<Failures>,
     pub(crate) warnings: Warnings,
+    pub(crate) meter: Meter,
     warned: Warned,
 }
 
@@ -74,6 +76,9 @@ pub(crate) struct Gauges {
     pub(crate) others_in_sight: AtomicBool,
     /// Shards that are ready to be read and unowned, and for which this instance has no free lease.
     pub(crate) unowned: AtomicUsize,
+    /// Leases handed over on request, and lost to other instances.
+    pub(crate) handed_over: AtomicU64,
+    pub(crate) lost: AtomicU64,
 }
 
 /// The warnings that a subscription logs once.
@@ -97,6 +102,7 @@ impl SubscriptionContext {
     ) -> Arc<Self> {
         let Identity { consumer, stream, owner } = identity;
         Arc::new(Self {
+            meter: Meter::new(&stream, &consumer),
             consumer,
             stream,
             owner,
@@ -125,18 +131,22 @@ impl SubscriptionContext {
     }
 
     /// The response of a call on the lease store. A call is abandoned after one renewal interval: a store that hangs
-    /// has failed.
-    pub(crate) async fn answer<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
-        let limit = self.settings.renew_interval;
+    /// has failed. The meter knows the call by this name.
+    pub(crate) async fn answer<T>(&self, name: &'static str, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
+        let (sent_at, limit) = (Instant::now(), self.settings.renew_interval);
         let late = |_| Err(StoreError::new(format!("no answer within {limit:?}")));
-        timeout(limit, call).await.unwrap_or_else(late)
+        let answer = timeout(limit, call).await.unwrap_or_else(late);
+        self.meter.store_call(name, sent_at.elapsed(), answer.is_ok());
+        answer
     }
 
     /// All lease rows of this consumer and stream. A read that takes longer than the ones before is abandoned, and the
     /// next one may take twice as long.
     pub(crate) async fn leases(&self) -> Result<Leases, StoreError> {
         let (begun, limit) = (Instant::now(), self.lease_read_limit.current());
-        if let Ok(answer) = timeout(limit, self.store.read_leases(&self.consumer, &self.stream)).await {
+        let answer = timeout(limit, self.store.read_leases(&self.consumer, &self.stream)).await;
+        self.meter.store_call("read_leases", begun.elapsed(), matches!(answer, Ok(Ok(_))));
+        if let Ok(answer) = answer {
             if answer.is_ok() {
                 self.lease_read_limit.answered(begun.elapsed());
             }
@@ -217,6 +227,11 @@ impl SubscriptionContext {
     pub(crate) fn next_renewal_phase(&self) -> f64 {
         const GOLDEN: f64 = 0.618_033_988_749_895;
         (f64::from(self.leases_taken.fetch_add(1, Ordering::Relaxed)) * GOLDEN).fract()
+    }
+
+    /// How many leases were taken so far.
+    pub(crate) fn leases_taken(&self) -> u64 {
+        self.leases_taken.load(Ordering::Relaxed).into()
     }
 
     /// The most records that a read asks for.

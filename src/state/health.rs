@@ -246,53 +246,10 @@ impl fmt::Display for Stall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::stats::{ErrorCounts, OngoingFailure, ShardState, ShardStats};
+    use crate::state::stats::{OngoingFailure, samples::stats};
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
-    }
-
-    fn shard(name: &str) -> ShardStats {
-        ShardStats {
-            shard: name.into(),
-            state: ShardState::Reading,
-            owner: None,
-            epoch: Some(1),
-            behind: Some(Duration::ZERO),
-            last_read: Some(seconds(1)),
-            unanswered: None,
-            bytes_held: 0,
-            in_flight: 0,
-            oldest: None,
-            checkpoint: None,
-            records: 0,
-            bytes: 0,
-            acked: 0,
-            given_back: 0,
-            reads: 0,
-            throttles: 0,
-            expired_iterators: 0,
-            redeliveries: 0,
-            spent: 0,
-            dead_letters: 0,
-            last_error: None,
-        }
-    }
-
-    fn stats() -> SubscriptionStats {
-        SubscriptionStats {
-            stream: "s".into(),
-            consumer: "c".into(),
-            owner: "me".into(),
-            state: SubscriptionState::Running,
-            bytes_held: 0,
-            awaited: 0,
-            unowned: 0,
-            failing: Vec::new(),
-            errors: ErrorCounts::default(),
-            last_loss: None,
-            shards: vec![shard("a"), shard("b")],
-        }
     }
 
     fn failing(lasted: u64, needs_person: bool) -> OngoingFailure {

@@ -8,6 +8,9 @@ use crate::{
     types::id::{SequenceNumber, ShardId},
 };
 
+#[cfg(test)]
+pub(crate) mod samples;
+
 /// A snapshot of one subscription.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -28,6 +31,8 @@ pub struct SubscriptionStats {
     /// Shards that are ready to be read and unowned, because this instance is at its
     /// [`max_leases`](crate::KinesisStream::max_leases). No instance reads them until one takes them.
     pub unowned: usize,
+    /// How often leases changed hands.
+    pub leases: LeaseCounts,
     /// Work that fails, and for how long: reading or writing leases, listing shards, writing dead letters. Reading
     /// shards is in it if only a person can end the failure, for example a missing permission. Empty while all is well.
     pub failing: Vec<OngoingFailure>,
@@ -50,6 +55,18 @@ pub enum SubscriptionState {
     Closing,
     /// It is over: its leases are released.
     Ended,
+}
+
+/// How often this subscription took, gave and lost leases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseCounts {
+    /// Takes.
+    pub taken: u64,
+    /// Leases handed over to instances that asked for them.
+    pub handed_over: u64,
+    /// Leases that other instances took without a hand-over, because they had expired.
+    pub lost: u64,
 }
 
 /// Errors by their [`class`](crate::KinesisError::class).

@@ -13,6 +13,8 @@ use tokio::{
 };
 
 use super::{seek::Seeker, stream::Subscription};
+#[cfg(feature = "metrics")]
+use crate::telemetry;
 use crate::{
     coordination::{
         coordinator::{self, Beginning},
@@ -73,6 +75,8 @@ pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscript
     let coordinator = coordinator::start(Arc::clone(&context), Arc::clone(&shards), beginning, (opened, seeks), ready);
     renewer::start(Arc::clone(&context), Arc::clone(&shards), coordinator);
     dead_letters::start(&context, &shards);
+    #[cfg(feature = "metrics")]
+    telemetry::start(&context, &shards);
     unstarted.0 = None;
     let subscription =
         Subscription::new(Arc::clone(&context), shards, pages, Seeker::new(Arc::clone(&context), seeker));

@@ -1,11 +1,8 @@
 //! The handle that takes snapshots of a subscription.
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{fmt, sync::Arc};
 
-use crate::state::{context::SubscriptionContext, shard::Shards, stats::SubscriptionStats};
+use crate::state::{context::SubscriptionContext, shard::Shards, snapshot::snapshot, stats::SubscriptionStats};
 
 /// Takes snapshots of a subscription from any place. Cheap to clone; it outlives the subscription.
 #[derive(Clone)]
@@ -22,20 +19,7 @@ impl StatsHandle {
     /// A snapshot of every shard. It takes one short lock for each.
     #[must_use]
     pub fn snapshot(&self) -> SubscriptionStats {
-        let shards = self.shards.all().iter().map(|shard| shard.stats()).collect();
-        SubscriptionStats {
-            stream: Arc::clone(&self.context.stream),
-            consumer: Arc::clone(&self.context.consumer),
-            owner: Arc::clone(&self.context.owner),
-            state: self.context.lifecycle.state(),
-            bytes_held: self.context.budget.held(),
-            unowned: self.context.gauges.unowned.load(Ordering::Relaxed),
-            awaited: self.context.gauges.awaited.load(Ordering::Relaxed),
-            failing: self.context.failing(),
-            errors: self.context.errors(),
-            last_loss: self.context.last_loss(),
-            shards,
-        }
+        snapshot(&self.context, &self.shards)
     }
 }
 

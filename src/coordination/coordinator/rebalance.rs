@@ -18,7 +18,7 @@
 //! reading, leave the deliveries in flight valid up to a deadline, flush the rest and release the lease. They differ in
 //! the deadline only.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::atomic::Ordering};
 
 use futures::{StreamExt, stream};
 use tokio::time::{Duration, Instant};
@@ -45,6 +45,7 @@ impl Coordinator {
             };
             let Some(shard) = self.shards.get(&row.key.shard) else { continue };
             if shard.hand_over(row.epoch, until) {
+                self.context.gauges.handed_over.fetch_add(1, Ordering::Relaxed);
                 let (shard_id, epoch) = (&row.key.shard, row.epoch);
                 tracing::info!(
                     shard = %shard_id, epoch, requester = %cut(requester), "handing the shard over to the instance that requested it"
@@ -73,7 +74,7 @@ impl Coordinator {
         let asked = pass.rows.iter().filter(|row| wanted.contains(&row.key.shard));
         let calls = asked.map(|row| async move {
             let shard_id = &row.key.shard;
-            match context.answer(context.store.ask(&row.key, row.seen(), &context.owner)).await {
+            match context.answer("ask", context.store.ask(&row.key, row.seen(), &context.owner)).await {
                 Ok(Write::Applied(())) => {
                     tracing::info!(shard = %shard_id, owner = row.owner.as_deref().map(cut).as_deref(), "requested the shard");
                 }
@@ -97,12 +98,13 @@ impl Coordinator {
         if !self.asked && self.requests.is_empty() {
             return;
         }
-        let rows = match context.answer(context.store.read_leases(&context.consumer, &context.stream)).await {
-            Ok(leases) => leases.rows,
-            Err(error) => {
-                return tracing::debug!(error = %Chain(&error), "the requests for shards were not taken back");
-            }
-        };
+        let rows =
+            match context.answer("read_leases", context.store.read_leases(&context.consumer, &context.stream)).await {
+                Ok(leases) => leases.rows,
+                Err(error) => {
+                    return tracing::debug!(error = %Chain(&error), "the requests for shards were not taken back");
+                }
+            };
         let asked = rows.into_iter().filter(|row| row.wanted_by.as_ref() == Some(&context.owner));
         stream::iter(asked).for_each_concurrent(CALLS_AT_ONCE, |row| self.withdraw_ask(row)).await;
     }
@@ -110,7 +112,7 @@ impl Coordinator {
     async fn withdraw_ask(&self, mut row: Lease) {
         let context = &self.context;
         for _ in 0..WITHDRAWALS {
-            match context.answer(context.store.withdraw_ask(&row.key, row.seen())).await {
+            match context.answer("withdraw_ask", context.store.withdraw_ask(&row.key, row.seen())).await {
                 // The owner wrote meanwhile.
                 Ok(Write::Refused(Some(newer))) if newer.wanted_by == row.wanted_by => row = newer,
                 Ok(Write::Applied(()) | Write::Refused(_)) => return,

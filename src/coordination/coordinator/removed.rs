@@ -91,7 +91,7 @@ impl Coordinator {
         let waiting = self.parents_of_unread(pass);
         stale.retain(|row| !self.is_of_this_stream(row) || !waiting.contains(&row.key.shard));
         let stale = stale.into_iter();
-        let calls = stale.map(|row| self.context.answer(self.context.store.delete(&row.key, row.seen())));
+        let calls = stale.map(|row| self.context.answer("delete", self.context.store.delete(&row.key, row.seen())));
         stream::iter(calls)
             .for_each_concurrent(CALLS_AT_ONCE, |call| async {
                 // If it failed, the pass after the next listing tries again.

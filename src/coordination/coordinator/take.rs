@@ -49,7 +49,7 @@ impl Coordinator {
         }
         let Candidate { shard, take, role, replays, .. } = candidate;
         let sent = BothClocks::now();
-        let lease = match self.context.answer(self.context.store.take(&take)).await {
+        let lease = match self.context.answer("take", self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             Ok(Write::Refused(row)) => {
                 tracing::debug!(shard = %shard.id, "another instance wrote to the row first");

@@ -31,7 +31,7 @@ impl Coordinator {
 
     async fn release(&self, (shard, take): Unconfirmed) {
         let sent = BothClocks::now();
-        let lease = match self.context.answer(self.context.store.take(&take)).await {
+        let lease = match self.context.answer("take", self.context.store.take(&take)).await {
             Ok(Write::Applied(lease)) => lease,
             // The first take was applied.
             Ok(Write::Refused(Some(row))) if was_left_by(&take, &row) => row,
