@@ -28,8 +28,11 @@ use crate::{
 /// How often the statistics are exported.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// A name, and how to read its value from a part of the statistics.
+type Reading<S, V> = (&'static str, fn(&S) -> V);
+
 /// The counters that are sums over all shards.
-const SHARD_TOTALS: [(&str, fn(&ShardStats) -> u64); 10] = [
+const SHARD_TOTALS: [Reading<ShardStats, u64>; 10] = [
     ("kinesis_consumer_records_total", |shard| shard.records),
     ("kinesis_consumer_bytes_total", |shard| shard.bytes),
     ("kinesis_consumer_acked_total", |shard| shard.acked),
@@ -43,7 +46,7 @@ const SHARD_TOTALS: [(&str, fn(&ShardStats) -> u64); 10] = [
 ];
 
 const ERRORS: &str = "kinesis_consumer_errors_total";
-const ERROR_CLASSES: [(&str, fn(&ErrorCounts) -> u64); 5] = [
+const ERROR_CLASSES: [Reading<ErrorCounts, u64>; 5] = [
     ("transient", |errors| errors.transient),
     ("loss", |errors| errors.loss),
     ("lasting", |errors| errors.lasting),
@@ -52,11 +55,11 @@ const ERROR_CLASSES: [(&str, fn(&ErrorCounts) -> u64); 5] = [
 ];
 
 const LEASE_CHANGES: &str = "kinesis_consumer_lease_changes_total";
-const LEASE_CHANGE_KINDS: [(&str, fn(&LeaseCounts) -> u64); 3] =
+const LEASE_CHANGE_KINDS: [Reading<LeaseCounts, u64>; 3] =
     [("taken", |leases| leases.taken), ("handed_over", |leases| leases.handed_over), ("lost", |leases| leases.lost)];
 
 /// The gauges of each shard that this instance holds.
-const SHARD_GAUGES: [(&str, fn(&ShardStats) -> Option<f64>); 4] = [
+const SHARD_GAUGES: [Reading<ShardStats, Option<f64>>; 4] = [
     ("kinesis_consumer_lag_seconds", |shard| shard.behind.map(|behind| behind.as_secs_f64())),
     ("kinesis_consumer_unanswered_seconds", |shard| Some(shard.unanswered.unwrap_or_default().as_secs_f64())),
     ("kinesis_consumer_oldest_unsettled_seconds", |shard| {
@@ -66,7 +69,7 @@ const SHARD_GAUGES: [(&str, fn(&ShardStats) -> Option<f64>); 4] = [
 ];
 
 /// The gauges of the subscription.
-const GAUGES: [(&str, fn(&SubscriptionStats) -> f64); 4] = [
+const GAUGES: [Reading<SubscriptionStats, f64>; 4] = [
     ("kinesis_consumer_leases_held", |stats| {
         count(stats.shards.iter().filter(|shard| is_held(shard, &stats.owner)).count())
     }),
