@@ -250,6 +250,8 @@ fn count(number: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use metrics::with_local_recorder;
     use metrics_util::{
         CompositeKey,
@@ -281,8 +283,8 @@ mod tests {
     fn name(key: &CompositeKey) -> String {
         let labels: Vec<_> = key.key().labels().map(|label| (label.key(), label.value())).collect();
         assert_eq!(labels[..2], [("stream", "s"), ("consumer", "c")]);
-        let more: String = labels[2..].iter().map(|(key, value)| format!(" {key}={value}")).collect();
-        key.key().name().to_owned() + &more
+        let more = labels[2..].iter().map(|(key, value)| format!("{key}={value}"));
+        iter::once(key.key().name().to_owned()).chain(more).collect::<Vec<_>>().join(" ")
     }
 
     fn show(value: &DebugValue) -> String {
