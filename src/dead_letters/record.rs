@@ -8,7 +8,7 @@
 use bytes::Bytes;
 
 use crate::{
-    config::limits,
+    config::{limits, redelivery::Wish},
     error::KinesisError,
     state::{context::SubscriptionContext, events::Returned},
     wire::envelope,
@@ -48,6 +48,7 @@ fn origin(context: &SubscriptionContext, spent: &Returned) -> impl Iterator<Item
         ("arrived-at", spent.record.arrived_at.map(|millis| millis.to_string())),
         ("consumer", Some(context.consumer.to_string())),
         ("attempts", Some(spent.attempts.to_string())),
+        ("rejected", (spent.wish == Wish::Reject).then(|| "true".to_owned())),
         ("reason", Some(spent.reason.to_string())),
     ];
     headers.into_iter().filter_map(|(name, value)| Some((format!("{PREFIX}{name}"), Bytes::from(value?))))

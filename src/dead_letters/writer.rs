@@ -8,7 +8,7 @@ use tokio::{select, time::Instant};
 use tracing::Instrument;
 
 use crate::{
-    config::redelivery::RedeliveryDecision,
+    config::redelivery::{RedeliveryDecision, Wish},
     dead_letters::{circuit::WriteCircuit, record::record},
     error::{
         KinesisError,
@@ -127,8 +127,8 @@ impl DeadLetterWriter {
     fn written(shard: &Shard, spent: Returned) {
         tracing::info!(
             shard = %spent.shard, sequence_number = %spent.record.sequence_number, attempts = spent.attempts,
-            reason = %spent.reason,
-            "a record used up its attempts and was written to the dead-letter stream"
+            rejected = spent.wish == Wish::Reject, reason = %spent.reason,
+            "a record was given up and written to the dead-letter stream"
         );
         shard.count(|counts| counts.dead_letters += 1);
         shard.settle_spent(spent.ticket, spent.settlement);

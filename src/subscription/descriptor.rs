@@ -146,7 +146,7 @@ impl KinesisStream {
     /// up is a decision for you to make.
     ///
     /// The attempts of a record are spent once it was given back this often, by [`nack`](crate::Delivery::nack) or by a
-    /// drop that redelivers. It then goes to the [`dead_letter`](Self::dead_letter) stream. Without one, the stream
+    /// drop that redelivers. [`reject`](crate::Delivery::reject) spends them at once, also without a limit. It then goes to the [`dead_letter`](Self::dead_letter) stream. Without one, the stream
     /// yields [`KinesisError::AttemptsSpent`], which carries the record and settles it. That error is of the class
     /// [`Record`](crate::ErrorClass::Record), so it ends a `try_` pipeline unless the pipeline matches on it.
     ///
@@ -165,8 +165,10 @@ impl KinesisStream {
     }
 
     /// The stream that gets the records whose attempts are spent, as dead letters. Not set by default. It must be
-    /// another stream than this one, it must exist, and [`max_attempts`](Self::max_attempts) must be set. The
-    /// credentials need `kinesis:PutRecord` on it.
+    /// another stream than this one, and it must exist. The credentials need `kinesis:PutRecord` on it.
+    ///
+    /// Attempts are spent by [`reject`](crate::Delivery::reject), or if [`max_attempts`](Self::max_attempts) is set.
+    /// Without `max_attempts`, the stream gets rejected records only.
     ///
     /// ```
     /// # use kinesis_stream::KinesisStream;
@@ -185,7 +187,8 @@ impl KinesisStream {
     /// | `kinesis-dead-letter-arrived-at` | when it arrived there, in milliseconds since 1970 (UTC); absent if the service did not say |
     /// | `kinesis-dead-letter-consumer` | the consumer that gave it up |
     /// | `kinesis-dead-letter-attempts` | how often it was delivered |
-    /// | `kinesis-dead-letter-reason` | why it was given back the last time: the text of [`nack_because`](crate::Delivery::nack_because), or `given back`, `dropped`, `dropped by a panic` |
+    /// | `kinesis-dead-letter-rejected` | `true` if it was [rejected](crate::Delivery::reject); absent if it used up its attempts |
+    /// | `kinesis-dead-letter-reason` | why it was given back the last time: the text of [`nack_because`](crate::Delivery::nack_because) or [`reject`](crate::Delivery::reject), or `given back`, `dropped`, `dropped by a panic` |
     ///
     /// A record that was a dead letter before keeps its earlier headers in front of the new ones, so
     /// [`Headers::get`](crate::Headers::get) finds its first origin.
@@ -406,9 +409,6 @@ impl KinesisStream {
         if dead_letter == self.name {
             return Err(invalid(format!("another stream than the one that is read; given: {dead_letter}")));
         }
-        if retries.max_attempts.is_none() {
-            return Err(invalid(format!("it takes records only with max_attempts; given: {dead_letter} without it")));
-        }
         Ok(())
     }
 }
@@ -454,7 +454,6 @@ mod tests {
             (stream().max_attempts(0), "max_attempts", "1", "0"),
             (stream().max_attempts(1).dead_letter("a b"), "dead_letter", "letters", "' '"),
             (stream().max_attempts(1).dead_letter("s"), "dead_letter", "another stream", "s"),
-            (stream().dead_letter("dead"), "dead_letter", "max_attempts", "dead"),
             (stream().poll_interval(Duration::ZERO), "poll_interval", "1ms", "0ns"),
             (stream().checkpoint_interval(Duration::ZERO), "checkpoint_interval", "1ms", "0ns"),
             (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),
@@ -474,5 +473,6 @@ mod tests {
     fn the_defaults_are_within_their_limits() {
         assert!(KinesisStream::from("quakes").checked().is_ok());
         assert!(KinesisStream::from("quakes").max_attempts(1).dead_letter("quakes-dead").checked().is_ok());
+        assert!(KinesisStream::from("quakes").dead_letter("quakes-dead").checked().is_ok());
     }
 }
