@@ -82,6 +82,22 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
+    /// The [`dead_letter`](crate::KinesisStream::dead_letter) stream does not exist, is being deleted, or did not become
+    /// active in time. From `subscribe`.
+    #[error(
+        "stream {stream}: its dead-letter stream {dead_letter} cannot be used; correct the name, create the stream, or \
+         set dead_letter_if_missing"
+    )]
+    #[non_exhaustive]
+    DeadLetterStream {
+        /// The stream that is read.
+        stream: Arc<str>,
+        /// The dead-letter stream.
+        dead_letter: Arc<str>,
+        /// The response of the service.
+        source: ServiceFailure,
+    },
+
     /// A call that is not part of reading a shard failed for another reason, for example an unreachable endpoint.
     #[error("stream {stream}: a call on Kinesis failed")]
     #[non_exhaustive]
@@ -426,6 +442,7 @@ impl KinesisError {
             | Self::NotConnected
             | Self::AlreadySubscribed { .. }
             | Self::Stream { .. }
+            | Self::DeadLetterStream { .. }
             | Self::Denied { .. }
             | Self::Service { .. }
             | Self::DuplicateOwner { .. }

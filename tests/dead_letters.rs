@@ -100,3 +100,19 @@ async fn a_failing_dead_letter_stream_blocks_only_its_record_until_it_recovers()
     assert_eq!(kinesis.records(DEAD, SHARD).await.len(), 1);
     assert_eq!(subscription.stats().shards[0].dead_letters, 1);
 }
+
+// L4
+#[tokio::test]
+async fn a_missing_dead_letter_stream_is_an_error_of_subscribe_unless_it_may_be_created() {
+    let (kinesis, store) = (Emulator::start(), MemoryLeaseStore::new());
+    kinesis.create_stream(STREAM, 1).await;
+    kinesis.put_all(STREAM, [("key", "poison")]).await;
+    let broker = instance(&kinesis, &store).await;
+    let error = broker.subscribe(deadly(1)).await.unwrap_err();
+    assert!(matches!(error, KinesisError::DeadLetterStream { dead_letter, .. } if &*dead_letter == DEAD));
+
+    let mut subscription = broker.subscribe(deadly(1).dead_letter_if_missing(1)).await.unwrap();
+    record(&mut subscription).await.reject("poison");
+    eventually("the dead letter is written", async || subscription.stats().shards[0].dead_letters == 1).await;
+    assert_eq!(kinesis.records(DEAD, SHARD).await.len(), 1);
+}

@@ -29,6 +29,8 @@ pub(crate) struct Retries {
     pub(crate) max_attempts: Option<u32>,
     /// The stream that receives records whose attempts are spent.
     pub(crate) dead_letter: Option<Arc<str>>,
+    /// How many shards that stream gets if it does not exist. None if it must exist.
+    pub(crate) create_dead_letter: Option<u32>,
 }
 
 /// What the user wants for a record that is given back.
@@ -75,6 +77,7 @@ impl Default for Retries {
             longest_pause: Duration::from_mins(1),
             max_attempts: None,
             dead_letter: None,
+            create_dead_letter: None,
         }
     }
 }

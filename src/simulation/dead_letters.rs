@@ -13,6 +13,7 @@ use crate::{
 mod failures;
 mod interruptions;
 mod random;
+mod start;
 mod writing;
 
 /// The harness's stream, with this many attempts for each record and a dead-letter stream.

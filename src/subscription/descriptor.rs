@@ -26,7 +26,8 @@ const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
 ///   [`create_if_missing`](Self::create_if_missing).
 /// - Where to end: [`stop_at_tip`](Self::stop_at_tip), [`drain_timeout`](Self::drain_timeout).
 /// - Records that fail: [`on_drop`](Self::on_drop), [`retry_backoff`](Self::retry_backoff),
-///   [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter).
+///   [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter),
+///   [`dead_letter_if_missing`](Self::dead_letter_if_missing).
 /// - Latency and reads: [`poll_interval`](Self::poll_interval), [`read_limit`](Self::read_limit),
 ///   [`reads_per_second`](Self::reads_per_second).
 /// - Memory: [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes).
@@ -165,7 +166,10 @@ impl KinesisStream {
     }
 
     /// The stream that gets the records whose attempts are spent, as dead letters. Not set by default. It must be
-    /// another stream than this one, and it must exist. The credentials need `kinesis:PutRecord` on it.
+    /// another stream than this one. If it does not exist, `subscribe` fails with [`KinesisError::DeadLetterStream`],
+    /// unless [`dead_letter_if_missing`](Self::dead_letter_if_missing) creates it. The credentials need
+    /// `kinesis:PutRecord` on it, and for this check `kinesis:DescribeStreamSummary`. Without the second permission,
+    /// `subscribe` logs a warning and starts without the check.
     ///
     /// Attempts are spent by [`reject`](crate::Delivery::reject), or if [`max_attempts`](Self::max_attempts) is set.
     /// Without `max_attempts`, the stream gets rejected records only.
@@ -206,6 +210,24 @@ impl KinesisStream {
     /// shard moved before a checkpoint covered the record.
     pub fn dead_letter(mut self, stream: impl Into<Arc<str>>) -> Self {
         self.settings.retries.dead_letter = Some(stream.into());
+        self
+    }
+
+    /// Creates the [`dead_letter`](Self::dead_letter) stream if it does not exist, with this number of shards in
+    /// provisioned mode: at least 1. Not set by default, because a mistyped name should be an error. `subscribe` waits
+    /// up to a minute until the stream is active. Instances that start together create one stream. The credentials need
+    /// `kinesis:CreateStream`.
+    ///
+    /// One shard takes a thousand dead letters or 1 MiB a second. A new stream keeps records for 24 hours; raise its
+    /// retention if nobody looks at dead letters every day.
+    ///
+    /// ```
+    /// # use kinesis_stream::KinesisStream;
+    /// let quakes = KinesisStream::new("quakes").max_attempts(5).dead_letter("quakes-dead").dead_letter_if_missing(1);
+    /// # let _ = quakes;
+    /// ```
+    pub fn dead_letter_if_missing(mut self, shards: u32) -> Self {
+        self.settings.retries.create_dead_letter = Some(shards);
         self
     }
 
@@ -403,7 +425,12 @@ impl KinesisStream {
         within("retry_backoff", retries.first_pause, shortest, longest)?;
         within("retry_backoff", retries.longest_pause, retries.first_pause, longest)?;
         within("max_attempts", retries.max_attempts.unwrap_or(1), 1, u32::MAX)?;
-        let Some(dead_letter) = retries.dead_letter.as_deref() else { return Ok(()) };
+        within("dead_letter_if_missing", retries.create_dead_letter.unwrap_or(1), 1, u32::MAX)?;
+        let Some(dead_letter) = retries.dead_letter.as_deref() else {
+            let alone = "it needs dead_letter, which names the stream; given: dead_letter_if_missing alone";
+            let is_alone = retries.create_dead_letter.is_some();
+            return if is_alone { Err(KinesisError::invalid("dead_letter_if_missing", alone)) } else { Ok(()) };
+        };
         let invalid = |problem: String| KinesisError::invalid("dead_letter", problem);
         check_stream_name(dead_letter).map_err(|refusal| invalid(refusal.to_string()))?;
         if dead_letter == self.name {
@@ -454,6 +481,8 @@ mod tests {
             (stream().max_attempts(0), "max_attempts", "1", "0"),
             (stream().max_attempts(1).dead_letter("a b"), "dead_letter", "letters", "' '"),
             (stream().max_attempts(1).dead_letter("s"), "dead_letter", "another stream", "s"),
+            (stream().dead_letter("dead").dead_letter_if_missing(0), "dead_letter_if_missing", "1", "0"),
+            (stream().dead_letter_if_missing(1), "dead_letter_if_missing", "needs dead_letter", "alone"),
             (stream().poll_interval(Duration::ZERO), "poll_interval", "1ms", "0ns"),
             (stream().checkpoint_interval(Duration::ZERO), "checkpoint_interval", "1ms", "0ns"),
             (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),
