@@ -31,6 +31,24 @@ pub(crate) struct Retries {
     pub(crate) dead_letter: Option<Arc<str>>,
     /// How many shards that stream gets if it does not exist. None if it must exist.
     pub(crate) create_dead_letter: Option<u32>,
+    pub(crate) format: DeadLetterFormat,
+}
+
+/// How the library writes a record to the [`dead_letter`](crate::KinesisStream::dead_letter) stream. The page
+/// `docs/dead-letters.md` of the repository describes both formats for other programs.
+/// [`DeadLetter`](crate::DeadLetter) reads both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeadLetterFormat {
+    /// One JSON object in one line. A payload or a header value is text if it is UTF-8, otherwise Base64, in a field
+    /// whose name says so. Every tool reads it. A record whose JSON would exceed 10 MiB is written as
+    /// [`Envelope`](Self::Envelope).
+    #[default]
+    Json,
+    /// The original record with headers in front of its own, in the envelope that
+    /// [`Outgoing::header`](crate::Outgoing::header) makes. Its payload follows unchanged, so it takes a few hundred
+    /// bytes more than the original. Consumers that use this library read it like the original.
+    Envelope,
 }
 
 /// What the user wants for a record that is given back.
@@ -78,6 +96,7 @@ impl Default for Retries {
             max_attempts: None,
             dead_letter: None,
             create_dead_letter: None,
+            format: DeadLetterFormat::default(),
         }
     }
 }

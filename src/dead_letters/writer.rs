@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use crate::{
     config::redelivery::{RedeliveryDecision, Wish},
-    dead_letters::{circuit::WriteCircuit, record::record},
+    dead_letters::{circuit::WriteCircuit, letter::DeadLetter, record::record},
     error::{
         KinesisError,
         chain::Chain,
@@ -169,7 +169,8 @@ async fn put(context: &SubscriptionContext, to: &str, spent: &Returned) -> Resul
     let rejected = |error: KinesisError| {
         ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, format!("nothing was sent: {error}"))
     };
-    let record = record(context, spent).map_err(rejected)?;
+    let letter = DeadLetter::of(context, spent);
+    let record = record(&letter, context.settings.retries.format).map_err(rejected)?;
     let entry = PutEntry { partition_key: record.partition_key, explicit_hash_key: None, data: record.data };
     context.service.put(to, entry).await.map(drop)
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     config::position::KinesisPosition,
+    dead_letters::letter::DeadLetter,
     delivery::{acker::Acker, lease_handle::LeaseToken},
     error::KinesisError,
     state::{
@@ -203,9 +204,9 @@ impl<T> Delivery<T> {
         self.acker.nack();
     }
 
-    /// Like [`nack`](Self::nack), with a reason. When the record has used up its attempts, the header
-    /// `kinesis-dead-letter-reason` of its [dead letter](crate::KinesisStream::dead_letter) or
-    /// [`KinesisError::AttemptsSpent`] states the reason of the last attempt, cut to 1,024 bytes.
+    /// Like [`nack`](Self::nack), with a reason. When the record has used up its attempts, its
+    /// [dead letter](crate::KinesisStream::dead_letter) or [`KinesisError::AttemptsSpent`] states the reason of the last
+    /// attempt, cut to 1,024 bytes.
     ///
     /// ```
     /// # use kinesis_stream::{Delivery, KinesisError};
@@ -308,6 +309,12 @@ impl<T> Delivery<T> {
         (record, acker)
     }
 
+    /// The whole record, with its payload as Kinesis returned it.
+    pub(crate) fn original(&self) -> Record {
+        let shard = &self.acker.delivered.shard;
+        self.acker.delivered.record.clone().into_record(Arc::clone(&shard.context.stream), shard.id.clone())
+    }
+
     /// Identifies the record.
     pub(crate) fn record_key(&self) -> RecordKey {
         RecordKey { shard: Arc::as_ptr(&self.acker.delivered.shard).addr(), ticket: self.acker.delivered.ticket }
@@ -333,6 +340,19 @@ impl<T> Delivery<T> {
     pub(crate) fn settlement(&mut self, watch: &OutcomeWatch, queue: u64) -> Arc<TrackedOutcome> {
         let record_key = self.record_key();
         Settlement::attach(&mut self.acker.delivered.settlement, watch, queue, record_key)
+    }
+}
+
+impl<T> TryFrom<&Delivery<T>> for DeadLetter {
+    type Error = KinesisError;
+
+    /// The dead letter in a delivery of a dead-letter stream.
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Invalid`] if the record is no dead letter.
+    fn try_from(delivery: &Delivery<T>) -> Result<Self, KinesisError> {
+        Self::try_from(&delivery.original())
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     config::{
         limits::{RECORDS_OF_A_READ, check_stream_name, within},
         position::KinesisPosition,
+        redelivery::DeadLetterFormat,
         settings::{OnDrop, Settings},
     },
     error::KinesisError,
@@ -27,7 +28,7 @@ const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
 /// - Where to end: [`stop_at_tip`](Self::stop_at_tip), [`drain_timeout`](Self::drain_timeout).
 /// - Records that fail: [`on_drop`](Self::on_drop), [`retry_backoff`](Self::retry_backoff),
 ///   [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter),
-///   [`dead_letter_if_missing`](Self::dead_letter_if_missing).
+///   [`dead_letter_if_missing`](Self::dead_letter_if_missing), [`dead_letter_format`](Self::dead_letter_format).
 /// - Latency and reads: [`poll_interval`](Self::poll_interval), [`read_limit`](Self::read_limit),
 ///   [`reads_per_second`](Self::reads_per_second).
 /// - Memory: [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes).
@@ -180,29 +181,16 @@ impl KinesisStream {
     /// # let _ = quakes;
     /// ```
     ///
-    /// A dead letter is the record as it was read: its payload, its partition key (its sequence number if it had none),
-    /// and its headers in their order. These headers follow, all of them text:
-    ///
-    /// | header | value |
-    /// |---|---|
-    /// | `kinesis-dead-letter-stream` | the stream from which the record was read |
-    /// | `kinesis-dead-letter-shard` | its shard |
-    /// | `kinesis-dead-letter-sequence-number` | its sequence number |
-    /// | `kinesis-dead-letter-arrived-at` | when it arrived there, in milliseconds since 1970 (UTC); absent if the service did not say |
-    /// | `kinesis-dead-letter-consumer` | the consumer that gave it up |
-    /// | `kinesis-dead-letter-attempts` | how often it was delivered |
-    /// | `kinesis-dead-letter-rejected` | `true` if it was [rejected](crate::Delivery::reject); absent if it used up its attempts |
-    /// | `kinesis-dead-letter-reason` | why it was given back the last time: the text of [`nack_because`](crate::Delivery::nack_because) or [`reject`](crate::Delivery::reject), or `given back`, `dropped`, `dropped by a panic` |
-    ///
-    /// A record that was a dead letter before keeps its earlier headers in front of the new ones, so
-    /// [`Headers::get`](crate::Headers::get) finds its first origin.
+    /// A [`DeadLetter`](crate::DeadLetter) holds the record as it was read, where it stood, and why it was given up. It
+    /// has the partition key of the record (its sequence number if it had none). It is one JSON object, unless
+    /// [`dead_letter_format`](Self::dead_letter_format) says otherwise.
     ///
     /// A task of the library writes the dead letters, whether or not you poll the subscription, and settles a record
     /// only after its dead letter is written. Until then the record holds the checkpoint and the end of its shard; the
     /// other records of the shard continue, up to [`max_in_flight`](Self::max_in_flight). A failed write makes the
     /// stream yield [`KinesisError::DeadLetter`]. The library retries it after 1 s, doubling to 1 min, or after 1 min
     /// at once if the stream does not exist or denies the write. If the dead-letter stream can never take a record,
-    /// because the new headers make it too large, the stream yields [`KinesisError::AttemptsSpent`] instead.
+    /// because what is added makes it too large, the stream yields [`KinesisError::AttemptsSpent`] instead.
     ///
     /// Closing and handing a shard over wait for a write that is under way, as for any delivery. A record that still
     /// waits to be written stays unsettled; the instance that reads the shard next delivers it again, with its attempts
@@ -228,6 +216,13 @@ impl KinesisStream {
     /// ```
     pub fn dead_letter_if_missing(mut self, shards: u32) -> Self {
         self.settings.retries.create_dead_letter = Some(shards);
+        self
+    }
+
+    /// How dead letters are written. The default is [`DeadLetterFormat::Json`], because people have to read them, with
+    /// the tools at hand.
+    pub fn dead_letter_format(mut self, format: DeadLetterFormat) -> Self {
+        self.settings.retries.format = format;
         self
     }
 
