@@ -5,7 +5,9 @@
 //!
 //! - `writer`: the task,
 //! - `circuit`: the circuit breaker, which limits the writes after failures,
-//! - `record`: the bytes of a dead letter.
+//! - `letter`: [`DeadLetter`], what is written and read,
+//! - `json_format` and `header_format`: its two formats,
+//! - `record`: the record that holds it, in one of them.
 //!
 //! **Why a task writes dead letters.** A record may be given back on any thread, without a runtime, and writing its
 //! dead letter must not depend on the stream being polled. The record goes through the dead-letter queue and is settled
@@ -15,7 +17,59 @@
 //! does not count: if the lease goes first, the record is dropped unsettled, and the next reader redelivers it.
 
 mod circuit;
+mod header_format;
+mod json_format;
+pub(crate) mod letter;
 mod record;
 mod writer;
 
 pub(crate) use crate::dead_letters::writer::start;
+
+/// Reads data as a dead letter, writes it again in each format, and compares.
+#[cfg(fuzzing)]
+pub(crate) fn fuzz(data: &[u8]) {
+    use crate::config::redelivery::DeadLetterFormat;
+
+    let Ok(letter) = letter::DeadLetter::parse("k", bytes::Bytes::copy_from_slice(data)) else { return };
+    for format in [DeadLetterFormat::Json, DeadLetterFormat::Envelope] {
+        // Not every text is a possible key, and not every header fits into an envelope.
+        let Ok(record) = record::record(&letter, format) else { continue };
+        let again = letter::DeadLetter::parse(&record.partition_key, record.data).expect("it was written here");
+        assert_eq!(again.original(), letter.original());
+        assert_eq!(
+            (again.reason(), again.attempts(), again.is_rejected()),
+            (letter.reason(), letter.attempts(), letter.is_rejected())
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::letter::DeadLetter;
+    use crate::types::record::{Headers, Record};
+
+    /// A dead letter for tests.
+    pub(super) fn letter() -> DeadLetter {
+        let record = Record {
+            payload: Bytes::new(),
+            headers: Headers::default(),
+            partition_key: Some("ak".into()),
+            stream: "quakes".into(),
+            shard: "shardId-000000000000".into(),
+            sequence_number: "4959".into(),
+            arrived_at: Some(1_796_109_083_045),
+        };
+        DeadLetter { record, consumer: "billing".into(), attempts: 5, rejected: true, reason: "no \"customer\"".into() }
+    }
+
+    /// The same with these headers and this payload.
+    pub(super) fn with(headers: &[(&str, &[u8])], payload: &[u8]) -> DeadLetter {
+        let mut letter = letter();
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value)));
+        letter.record.headers = Headers::new(headers.collect());
+        letter.record.payload = Bytes::copy_from_slice(payload);
+        letter
+    }
+}

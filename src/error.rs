@@ -82,6 +82,22 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
+    /// The [`dead_letter`](crate::KinesisStream::dead_letter) stream does not exist, is being deleted, or did not become
+    /// active in time. From `subscribe`.
+    #[error(
+        "stream {stream}: its dead-letter stream {dead_letter} cannot be used; correct the name, create the stream, or \
+         set dead_letter_if_missing"
+    )]
+    #[non_exhaustive]
+    DeadLetterStream {
+        /// The stream that is read.
+        stream: Arc<str>,
+        /// The dead-letter stream.
+        dead_letter: Arc<str>,
+        /// The response of the service.
+        source: ServiceFailure,
+    },
+
     /// A call that is not part of reading a shard failed for another reason, for example an unreachable endpoint.
     #[error("stream {stream}: a call on Kinesis failed")]
     #[non_exhaustive]
@@ -223,11 +239,13 @@ pub enum KinesisError {
         data: Bytes,
     },
 
-    /// A record used up its [`max_attempts`](crate::KinesisStream::max_attempts), and it cannot become a dead letter.
+    /// A record used up its [`max_attempts`](crate::KinesisStream::max_attempts) or was
+    /// [rejected](crate::Delivery::reject), and it cannot become a dead letter.
     /// The library does not redeliver it. This error takes its place and carries the record, which counts as settled.
     #[error(
-        "stream {}, shard {}, sequence number {}: given up after attempt {attempts}: {reason}{}",
+        "stream {}, shard {}, sequence number {}: {} attempt {attempts}: {reason}{}",
         record.stream(), record.shard(), record.sequence_number(),
+        if *rejected { "rejected in" } else { "given up after" },
         if source.is_some() { "; it cannot be a dead letter either" } else { "" }
     )]
     #[non_exhaustive]
@@ -236,8 +254,10 @@ pub enum KinesisError {
         record: Arc<Record>,
         /// How many times this process delivered it.
         attempts: u32,
-        /// The reason of the last attempt: the text given to [`nack_because`](crate::Delivery::nack_because), or
-        /// `given back`, `dropped`, `dropped by a panic`.
+        /// Whether it was [rejected](crate::Delivery::reject). False if it used up its attempts.
+        rejected: bool,
+        /// The reason of the last attempt: the text given to [`nack_because`](crate::Delivery::nack_because) or
+        /// [`reject`](crate::Delivery::reject), or `given back`, `dropped`, `dropped by a panic`.
         reason: Arc<str>,
         /// Why it could not become a dead letter: the service refused it, or it is too large together with the added
         /// headers. None if no [`dead_letter`](crate::KinesisStream::dead_letter) stream is set.
@@ -422,6 +442,7 @@ impl KinesisError {
             | Self::NotConnected
             | Self::AlreadySubscribed { .. }
             | Self::Stream { .. }
+            | Self::DeadLetterStream { .. }
             | Self::Denied { .. }
             | Self::Service { .. }
             | Self::DuplicateOwner { .. }

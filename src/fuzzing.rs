@@ -5,7 +5,10 @@
 
 use bytes::Bytes;
 
-use crate::wire::{aggregate, envelope};
+use crate::{
+    dead_letters,
+    wire::{aggregate, envelope},
+};
 
 /// S5: an envelope that was opened and packed again opens to the same headers and the same payload.
 ///
@@ -17,6 +20,15 @@ pub fn envelope(blob: &[u8]) {
     let named: Vec<_> = headers.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
     let packed = envelope::encode(&named, payload.clone()).expect("it fits: it is no longer than the blob");
     assert_eq!(envelope::decode(packed), (headers, payload));
+}
+
+/// A7: a dead letter that was read reads the same after it was written again.
+///
+/// # Panics
+///
+/// If it does not.
+pub fn dead_letter(data: &[u8]) {
+    dead_letters::fuzz(data);
 }
 
 /// R12: a record with a wrong magic or trailer is a plain one.

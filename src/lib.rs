@@ -181,8 +181,10 @@ pub use crate::{
     broker::{ConnectedKinesisBroker, KinesisBroker},
     config::{
         position::{Checkpoint, KinesisPosition},
+        redelivery::DeadLetterFormat,
         settings::OnDrop,
     },
+    dead_letters::letter::DeadLetter,
     delivery::{Acker, Delivery, TryMapError, commit_all, lease_handle::LeaseToken},
     error::{
         ErrorClass, KinesisError,
@@ -237,6 +239,11 @@ struct Semantics;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/operations.md")]
 struct Operations;
+
+/// The programs in the page on dead letters, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/dead-letters.md")]
+struct DeadLetters;
 
 /// The programs in the cookbook, as tests.
 #[cfg(doctest)]

@@ -54,6 +54,7 @@ mod pacing;
 mod publishing;
 mod recreated_streams;
 mod redelivery;
+mod rejects;
 mod removed_shards;
 mod scale;
 mod seeks;

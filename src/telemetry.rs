@@ -32,13 +32,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 type Reading<S, V> = (&'static str, fn(&S) -> V);
 
 /// The counters that are sums over all shards.
-const SHARD_TOTALS: [Reading<ShardStats, u64>; 10] = [
+const SHARD_TOTALS: [Reading<ShardStats, u64>; 11] = [
     ("kinesis_consumer_records_total", |shard| shard.records),
     ("kinesis_consumer_bytes_total", |shard| shard.bytes),
     ("kinesis_consumer_acked_total", |shard| shard.acked),
     ("kinesis_consumer_given_back_total", |shard| shard.given_back),
     ("kinesis_consumer_redeliveries_total", |shard| shard.redeliveries),
     ("kinesis_consumer_spent_total", |shard| shard.spent),
+    ("kinesis_consumer_rejected_total", |shard| shard.rejected),
     ("kinesis_consumer_dead_letters_total", |shard| shard.dead_letters),
     ("kinesis_consumer_reads_total", |shard| shard.reads),
     ("kinesis_consumer_throttles_total", |shard| shard.throttles),
@@ -98,6 +99,7 @@ const METRICS: &[(&str, Kind, Unit, &str)] = &[
     ("kinesis_consumer_given_back_total", Kind::Counter, Unit::Count, "Deliveries given back by a nack or a drop."),
     ("kinesis_consumer_redeliveries_total", Kind::Counter, Unit::Count, "Redeliveries."),
     ("kinesis_consumer_spent_total", Kind::Counter, Unit::Count, "Records that used up their attempts."),
+    ("kinesis_consumer_rejected_total", Kind::Counter, Unit::Count, "Records that the consumer rejected."),
     ("kinesis_consumer_dead_letters_total", Kind::Counter, Unit::Count, "Dead letters written."),
     ("kinesis_consumer_reads_total", Kind::Counter, Unit::Count, "GetRecords calls that were answered."),
     ("kinesis_consumer_throttles_total", Kind::Counter, Unit::Count, "Calls of readers that the service throttled."),
@@ -144,7 +146,7 @@ pub(crate) fn start(context: &Arc<SubscriptionContext>, shards: &Arc<Shards>) {
 /// Turns snapshots into metrics.
 struct Exporter {
     labels: Vec<Label>,
-    totals: [Counter; 10],
+    totals: [Counter; 11],
     errors: [Counter; 5],
     lease_changes: [Counter; 3],
     gauges: [Gauge; 4],
@@ -152,7 +154,7 @@ struct Exporter {
     /// The gauges of the shards that are held.
     held: BTreeMap<ShardId, [Gauge; 4]>,
     /// What was exported of each shard so far.
-    exported: BTreeMap<ShardId, [u64; 10]>,
+    exported: BTreeMap<ShardId, [u64; 11]>,
     exported_errors: ErrorCounts,
     exported_leases: LeaseCounts,
 }

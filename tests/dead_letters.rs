@@ -1,7 +1,7 @@
 //! Dead letters end to end: the exact bytes in the dead-letter stream, and failures of that stream.
 
 use bytes::Bytes;
-use kinesis_stream::{Checkpoint, Commit, Delivery, ErrorClass, KinesisError, MemoryLeaseStore, Outgoing};
+use kinesis_stream::{Checkpoint, Commit, DeadLetter, Delivery, ErrorClass, KinesisError, MemoryLeaseStore, Outgoing};
 use kinesis_stream_support::{AwsError, Emulator, Op};
 use tokio::time::Duration;
 
@@ -38,12 +38,12 @@ async fn a_dead_letter_holds_the_exact_record_and_its_origin_and_a_restart_does_
     let broker = instance(&kinesis, &store).await;
     let payload = Bytes::from((0..=u8::MAX).collect::<Vec<u8>>());
     let sent = Outgoing::new("schlüssel", payload.clone()).header("trace", Bytes::from_static(b"\0\xff"));
-    let published = broker.publisher().publish(STREAM, sent).await.unwrap();
+    let published = broker.publisher().publish(STREAM, sent.clone()).await.unwrap();
 
     let mut subscription = broker.subscribe(deadly(2)).await.unwrap();
     record(&mut subscription).await.nack_because("not yet");
     let last = record(&mut subscription).await;
-    let arrived = last.arrived_at().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis().to_string();
+    let arrived = last.arrived_at();
     assert_eq!(last.attempt(), 2);
     last.nack_because("no such place");
     eventually("the record is settled", async || {
@@ -52,21 +52,27 @@ async fn a_dead_letter_holds_the_exact_record_and_its_origin_and_a_restart_does_
     .await;
 
     let mut dead = broker.subscribe(quick(DEAD)).await.unwrap();
-    let letter = record(&mut dead).await;
-    assert_eq!((letter.payload(), letter.partition_key()), (&payload, Some("schlüssel")));
-    let headers: Vec<(&str, &[u8])> = letter.headers().iter().map(|(name, value)| (name, value.as_ref())).collect();
-    let expected: [(&str, &[u8]); 8] = [
-        ("kinesis-dead-letter-stream", STREAM.as_bytes()),
-        ("kinesis-dead-letter-shard", SHARD.as_bytes()),
-        ("kinesis-dead-letter-sequence-number", published.sequence_number().as_str().as_bytes()),
-        ("kinesis-dead-letter-arrived-at", arrived.as_bytes()),
-        ("kinesis-dead-letter-consumer", b"default"),
-        ("kinesis-dead-letter-attempts", b"2"),
-        ("kinesis-dead-letter-reason", b"no such place"),
-        ("trace", b"\0\xff"),
-    ];
-    assert_eq!(headers, expected);
-    assert_eq!(letter.commit().await.unwrap(), Commit::Stored);
+    let delivery = record(&mut dead).await;
+    let json: serde_json::Value = serde_json::from_slice(delivery.payload()).unwrap();
+    let expected = serde_json::json!({
+        "format": "kinesis-dead-letter/1",
+        "stream": STREAM,
+        "shard": SHARD,
+        "sequence_number": published.sequence_number().as_str(),
+        "partition_key": "schlüssel",
+        "arrived_at": json["arrived_at"],
+        "consumer": "default",
+        "attempts": 2,
+        "rejected": false,
+        "reason": "no such place",
+        "headers": [{"name": "trace", "value_base64": "AP8="}],
+        "payload_base64": json["payload_base64"],
+    });
+    assert_eq!((json, delivery.partition_key()), (expected, Some("schlüssel")));
+    let letter = DeadLetter::try_from(&delivery).unwrap();
+    assert_eq!((letter.record().payload(), letter.record().arrived_at()), (&payload, arrived));
+    assert_eq!(letter.original(), sent);
+    assert_eq!(delivery.commit().await.unwrap(), Commit::Stored);
 
     assert!(subscription.close().await.is_clean());
     let seals = seal(&kinesis, STREAM).await;
@@ -99,4 +105,20 @@ async fn a_failing_dead_letter_stream_blocks_only_its_record_until_it_recovers()
     eventually("the dead letter is written and the record settled", async || checkpoint(&store).await == last).await;
     assert_eq!(kinesis.records(DEAD, SHARD).await.len(), 1);
     assert_eq!(subscription.stats().shards[0].dead_letters, 1);
+}
+
+// L4
+#[tokio::test]
+async fn a_missing_dead_letter_stream_is_an_error_of_subscribe_unless_it_may_be_created() {
+    let (kinesis, store) = (Emulator::start(), MemoryLeaseStore::new());
+    kinesis.create_stream(STREAM, 1).await;
+    kinesis.put_all(STREAM, [("key", "poison")]).await;
+    let broker = instance(&kinesis, &store).await;
+    let error = broker.subscribe(deadly(1)).await.unwrap_err();
+    assert!(matches!(error, KinesisError::DeadLetterStream { dead_letter, .. } if &*dead_letter == DEAD));
+
+    let mut subscription = broker.subscribe(deadly(1).dead_letter_if_missing(1)).await.unwrap();
+    record(&mut subscription).await.reject("poison");
+    eventually("the dead letter is written", async || subscription.stats().shards[0].dead_letters == 1).await;
+    assert_eq!(kinesis.records(DEAD, SHARD).await.len(), 1);
 }

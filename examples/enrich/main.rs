@@ -17,7 +17,7 @@ use std::{
 };
 
 use clap::Parser;
-use kinesis_stream::{SequenceNumber, ShardId, StatsHandle, prelude::*};
+use kinesis_stream::{DeadLetter, SequenceNumber, ShardId, StatsHandle, prelude::*};
 use kinesis_stream_support::{Emulator, chain};
 use tokio::{
     sync::Mutex,
@@ -180,14 +180,11 @@ async fn dead_letters_are_written(stats: &StatsHandle, expected: usize) {
 
 /// Reads all dead letters: the original records, and why they failed.
 async fn read_dead_letters(letters: Subscription) -> Result<HashMap<Place, String>, KinesisError> {
-    let read = async |letter: Delivery| {
-        let header = |name: &str| {
-            let text = letter.headers().get(&format!("kinesis-dead-letter-{name}"));
-            text.map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default()
-        };
-        let (shard, number, reason) = (header("shard"), header("sequence-number"), header("reason"));
-        letter.ack();
-        Ok(((ShardId::from(shard), SequenceNumber::from(number)), reason))
+    let read = async |delivery: Delivery| {
+        let letter = DeadLetter::try_from(&delivery)?;
+        let (record, reason) = (letter.record(), letter.reason().to_owned());
+        delivery.ack();
+        Ok(((record.shard().clone(), record.sequence_number().clone()), reason))
     };
     letters.tolerant().and_then(read).try_collect().await
 }

@@ -66,6 +66,11 @@ pub(crate) fn check_partition_key(key: &str) -> Result<(), KinesisError> {
     }
 }
 
+/// The most data that a record with this key can have.
+pub(crate) fn most_data(key: &str) -> usize {
+    RECORD.saturating_sub(key.len())
+}
+
 /// Whether a record can have this key and this much data, the envelope of its headers included.
 pub(crate) fn check_record(key: &str, data: usize) -> Result<(), KinesisError> {
     check_partition_key(key)?;

@@ -1,21 +1,16 @@
-//! The bytes of a dead letter: a pure encoding.
+//! The record that holds a dead letter: a pure encoding.
 //!
-//! **Headers are added; none is replaced or left out.** The added ones come first, so a lookup by name finds them even
-//! if the producer used the same names. A record that dies twice shows both origins, the newest one first. If the new
-//! headers make a record too large, the stream yields an error that carries it: leaving headers out would produce dead
-//! letters that nobody can trace.
+//! **JSON that does not fit falls back to the envelope,** which adds a few hundred bytes only. JSON makes a record grow
+//! by a third if it is no text, and by its escapes otherwise. If not even the envelope fits, the stream yields an error
+//! that carries the record: leaving headers out would produce dead letters that nobody can trace.
 
 use bytes::Bytes;
 
 use crate::{
-    config::limits,
+    config::{limits, redelivery::DeadLetterFormat},
+    dead_letters::{header_format, json_format, letter::DeadLetter},
     error::KinesisError,
-    state::{context::SubscriptionContext, events::Returned},
-    wire::envelope,
 };
-
-/// The prefix of the names of the added headers.
-const PREFIX: &str = "kinesis-dead-letter-";
 
 /// A record for the dead-letter stream.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,31 +19,89 @@ pub(super) struct DeadLetterRecord {
     pub(super) data: Bytes,
 }
 
-/// The record as Kinesis returned it. The added headers come before its original headers and say where the record came
-/// from and why it was given up.
-///
-/// A record without a partition key gets its sequence number as its key. Such keys spread evenly over the shards, and a
-/// repeated write goes to the same shard.
-pub(super) fn record(context: &SubscriptionContext, spent: &Returned) -> Result<DeadLetterRecord, KinesisError> {
-    let record = &spent.record;
-    let original = record.headers.iter().map(|(name, value)| (name.to_owned(), value.clone()));
-    let headers: Vec<(String, Bytes)> = origin(context, spent).chain(original).collect();
-    let data = envelope::encode(&headers, record.payload.clone())?;
-    let partition_key = record.partition_key.as_deref().unwrap_or(record.sequence_number.as_str());
+/// The record for a dead letter, in this format if it fits.
+pub(super) fn record(letter: &DeadLetter, format: DeadLetterFormat) -> Result<DeadLetterRecord, KinesisError> {
+    let partition_key = header_format::partition_key(&letter.record);
+    let json = match format {
+        DeadLetterFormat::Json => json_format::encode(letter, limits::most_data(partition_key)),
+        DeadLetterFormat::Envelope => None,
+    };
+    let data = json.map_or_else(|| header_format::encode(letter), Ok)?;
     limits::check_record(partition_key, data.len())?;
     Ok(DeadLetterRecord { partition_key: partition_key.to_owned(), data })
 }
 
-/// The added headers.
-fn origin(context: &SubscriptionContext, spent: &Returned) -> impl Iterator<Item = (String, Bytes)> {
-    let headers = [
-        ("stream", Some(context.stream.to_string())),
-        ("shard", Some(spent.shard.to_string())),
-        ("sequence-number", Some(spent.record.sequence_number.to_string())),
-        ("arrived-at", spent.record.arrived_at.map(|millis| millis.to_string())),
-        ("consumer", Some(context.consumer.to_string())),
-        ("attempts", Some(spent.attempts.to_string())),
-        ("reason", Some(spent.reason.to_string())),
-    ];
-    headers.into_iter().filter_map(|(name, value)| Some((format!("{PREFIX}{name}"), Bytes::from(value?))))
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, option, prelude::*};
+
+    use super::*;
+    use crate::{
+        dead_letters::tests::with,
+        types::record::{Headers, Record},
+    };
+
+    fn read(letter: &DeadLetter, format: DeadLetterFormat) -> (usize, DeadLetter) {
+        let DeadLetterRecord { partition_key, data } = record(letter, format).unwrap();
+        (data.len(), DeadLetter::parse(&partition_key, data).unwrap())
+    }
+
+    // A7, S2
+    #[test]
+    fn json_that_does_not_fit_falls_back_to_the_envelope_and_reads_the_same() {
+        let table = [(vec![b'.'; 8 << 20], true), (vec![0xff; 8 << 20], false), (vec![1; 2 << 20], false)];
+        for (payload, is_json) in table {
+            let whole = with(&[("trace", b"t1")], &payload);
+            let (json, letter) = read(&whole, DeadLetterFormat::Json);
+            let (envelope, same) = read(&whole, DeadLetterFormat::Envelope);
+            assert_eq!((json != envelope, letter == whole, same == whole), (is_json, true, true));
+        }
+        let most = (10 << 20) - 2;
+        let refusal = record(&with(&[], &vec![b'.'; most]), DeadLetterFormat::Json).unwrap_err().to_string();
+        assert!(refusal.starts_with("invalid record size: at most 10485760 bytes"), "{refusal}");
+    }
+
+    fn bytes() -> impl Strategy<Value = Bytes> {
+        let text = ".{0,20}".prop_map(Bytes::from);
+        let json = r#"[\{\}"\\a:1,]{0,20}"#.prop_map(Bytes::from);
+        let envelope = vec(any::<u8>(), 0..20).prop_map(|tail| Bytes::from([b"RSK2\0\0\0\0", &tail[..]].concat()));
+        prop_oneof![text, json, envelope, vec(any::<u8>(), 0..40).prop_map(Bytes::from)]
+    }
+
+    fn letters() -> impl Strategy<Value = DeadLetter> {
+        let names = prop_oneof![Just("kinesis-dead-letter-reason".to_owned()), Just("a".to_owned()), ".{0,8}"];
+        let place = (".{1,8}", ".{1,8}", "[0-9]{1,56}", option::of("[^0-9].{0,8}"));
+        let why = (".{0,8}", any::<u32>(), any::<bool>(), ".{0,20}");
+        let arrived_at = option::of(-62_135_596_800_000..253_402_300_800_000_i64);
+        (place, why, arrived_at, vec((names, bytes()), 0..5), bytes()).prop_map(
+            |(place, why, arrived_at, headers, payload)| {
+                let record = Record {
+                    payload,
+                    headers: Headers::new(headers),
+                    partition_key: place.3.map(Into::into),
+                    stream: place.0.into(),
+                    shard: place.1.into(),
+                    sequence_number: place.2.into(),
+                    arrived_at,
+                };
+                DeadLetter { record, consumer: why.0.into(), attempts: why.1, rejected: why.2, reason: why.3.into() }
+            },
+        )
+    }
+
+    proptest! {
+        // A7, S5
+        #[test]
+        fn any_record_comes_back_exactly_from_each_format(letter in letters()) {
+            for format in [DeadLetterFormat::Json, DeadLetterFormat::Envelope] {
+                prop_assert_eq!(&read(&letter, format).1, &letter);
+            }
+        }
+
+        // A7
+        #[test]
+        fn no_data_panics(data in bytes()) {
+            let _ = DeadLetter::parse("k", data);
+        }
+    }
 }

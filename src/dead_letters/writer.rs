@@ -8,8 +8,8 @@ use tokio::{select, time::Instant};
 use tracing::Instrument;
 
 use crate::{
-    config::redelivery::RedeliveryDecision,
-    dead_letters::{circuit::WriteCircuit, record::record},
+    config::redelivery::{RedeliveryDecision, Wish},
+    dead_letters::{circuit::WriteCircuit, letter::DeadLetter, record::record},
     error::{
         KinesisError,
         chain::Chain,
@@ -127,8 +127,8 @@ impl DeadLetterWriter {
     fn written(shard: &Shard, spent: Returned) {
         tracing::info!(
             shard = %spent.shard, sequence_number = %spent.record.sequence_number, attempts = spent.attempts,
-            reason = %spent.reason,
-            "a record used up its attempts and was written to the dead-letter stream"
+            rejected = spent.wish == Wish::Reject, reason = %spent.reason,
+            "a record was given up and written to the dead-letter stream"
         );
         shard.count(|counts| counts.dead_letters += 1);
         shard.settle_spent(spent.ticket, spent.settlement);
@@ -169,7 +169,8 @@ async fn put(context: &SubscriptionContext, to: &str, spent: &Returned) -> Resul
     let rejected = |error: KinesisError| {
         ServiceFailure::new(Action::PutRecord, FailureKind::Rejected, format!("nothing was sent: {error}"))
     };
-    let record = record(context, spent).map_err(rejected)?;
+    let letter = DeadLetter::of(context, spent);
+    let record = record(&letter, context.settings.retries.format).map_err(rejected)?;
     let entry = PutEntry { partition_key: record.partition_key, explicit_hash_key: None, data: record.data };
     context.service.put(to, entry).await.map(drop)
 }

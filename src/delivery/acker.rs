@@ -1,10 +1,10 @@
 //! Settling one delivery: ack, commit, nack, or drop.
 
-use std::{fmt, sync::Arc, thread};
+use std::{fmt, sync::Arc, thread, time::Duration};
 
 use crate::{
     config::{
-        redelivery::{Reason, RedeliveryDecision},
+        redelivery::{Reason, RedeliveryDecision, Wish},
         settings::OnDrop,
     },
     delivery::lease_handle::LeaseToken,
@@ -83,18 +83,34 @@ impl Acker {
 
     /// See [`Delivery::nack`](crate::Delivery::nack).
     pub fn nack(mut self) {
-        self.give_back(Reason::GivenBack);
+        self.give_back(Wish::Retry, Reason::GivenBack);
+    }
+
+    /// See [`Delivery::nack_after`](crate::Delivery::nack_after).
+    pub fn nack_after(mut self, pause: Duration) {
+        self.give_back(Wish::RetryAfter(pause), Reason::GivenBack);
     }
 
     /// See [`Delivery::nack_because`](crate::Delivery::nack_because).
     pub fn nack_because(mut self, reason: impl fmt::Display) {
-        self.give_back(Reason::because(reason));
+        self.give_back(Wish::Retry, Reason::because(reason));
+    }
+
+    /// See [`Delivery::reject`](crate::Delivery::reject).
+    pub fn reject(mut self, reason: impl fmt::Display) {
+        // The key of the record goes on at once, and does not wait for the dead letter.
+        let settlement = self.delivered.settlement.take();
+        if let ReturnOutcome::Queued(_) = self.give_back(Wish::Reject, Reason::because(reason))
+            && let Some(settlement) = settlement
+        {
+            settlement.settled();
+        }
     }
 
     /// Gives back a record that no handler received, so that this delivery does not count as an attempt.
     pub(super) fn put_back(&mut self) {
         let attempts = self.delivered.attempts.saturating_sub(1);
-        self.return_after(attempts, Reason::GivenBack);
+        self.return_after(attempts, Wish::Retry, Reason::GivenBack);
     }
 
     /// Notes that the shard has settled the record.
@@ -110,11 +126,11 @@ impl Acker {
         self.note_settled();
     }
 
-    fn give_back(&mut self, reason: Reason) -> ReturnOutcome {
-        self.return_after(self.delivered.attempts, reason)
+    fn give_back(&mut self, wish: Wish, reason: Reason) -> ReturnOutcome {
+        self.return_after(self.delivered.attempts, wish, reason)
     }
 
-    fn return_after(&mut self, attempts: u32, reason: Reason) -> ReturnOutcome {
+    fn return_after(&mut self, attempts: u32, wish: Wish, reason: Reason) -> ReturnOutcome {
         self.delivered.settled = true;
         if let Some(settlement) = &self.delivered.settlement {
             settlement.returned();
@@ -124,6 +140,7 @@ impl Acker {
             shard: self.delivered.shard.id.clone(),
             record: self.delivered.record.clone(),
             attempts,
+            wish,
             reason,
             settlement: self.delivered.settlement.take(),
         })
@@ -141,7 +158,7 @@ impl Drop for Acker {
             self.settle();
             return;
         }
-        let becomes = match self.give_back(reason) {
+        let becomes = match self.give_back(Wish::Retry, reason) {
             ReturnOutcome::Queued(RedeliveryDecision::Redeliver(_)) | ReturnOutcome::Elsewhere => "will be redelivered",
             ReturnOutcome::Queued(RedeliveryDecision::DeadLetter) => {
                 "becomes a dead letter, since this was its last attempt"

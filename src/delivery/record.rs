@@ -1,11 +1,16 @@
 //! A delivered record with its payload.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 
 use crate::{
     config::position::KinesisPosition,
+    dead_letters::letter::DeadLetter,
     delivery::{acker::Acker, lease_handle::LeaseToken},
     error::KinesisError,
     state::{
@@ -31,6 +36,8 @@ use crate::{
 /// | [`ack()`](Self::ack) | done; the next checkpoint tells the store |
 /// | [`nack()`](Self::nack) | not done; redeliver after a pause |
 /// | [`nack_because(reason)`](Self::nack_because) | like `nack()`; a dead letter or an error states the reason |
+/// | [`nack_after(pause)`](Self::nack_after) | like `nack()`, with this pause |
+/// | [`reject(reason)`](Self::reject) | never to be done: a dead letter or an error, without another attempt |
 /// | drop | as [`on_drop`](crate::KinesisStream::on_drop) says: by default like `nack()` |
 ///
 /// You may settle the deliveries of a shard in any order. The shard's checkpoint moves over the longest settled run
@@ -197,9 +204,9 @@ impl<T> Delivery<T> {
         self.acker.nack();
     }
 
-    /// Like [`nack`](Self::nack), with a reason. When the record has used up its attempts, the header
-    /// `kinesis-dead-letter-reason` of its [dead letter](crate::KinesisStream::dead_letter) or
-    /// [`KinesisError::AttemptsSpent`] states the reason of the last attempt, cut to 1,024 bytes.
+    /// Like [`nack`](Self::nack), with a reason. When the record has used up its attempts, its
+    /// [dead letter](crate::KinesisStream::dead_letter) or [`KinesisError::AttemptsSpent`] states the reason of the last
+    /// attempt, cut to 1,024 bytes.
     ///
     /// ```
     /// # use kinesis_stream::{Delivery, KinesisError};
@@ -213,6 +220,42 @@ impl<T> Delivery<T> {
     /// ```
     pub fn nack_because(self, reason: impl fmt::Display) {
         self.acker.nack_because(reason);
+    }
+
+    /// Like [`nack`](Self::nack), with this pause before the redelivery instead of the usual one, for example the
+    /// `Retry-After` of an HTTP response. At most 24 h; a longer pause counts as 24 h. Zero redelivers at once. This
+    /// delivery counts as an attempt: if it was the last one, the pause has no effect.
+    ///
+    /// The record holds the checkpoint of its shard until it is settled, so after a crash the records behind it are
+    /// redelivered as well.
+    pub fn nack_after(self, pause: Duration) {
+        self.acker.nack_after(pause);
+    }
+
+    /// Gives the record up at once, because no other attempt would help: it is malformed, or its subject is unknown.
+    /// This is what is called a poison record. It spends all its attempts, also if their number has no limit: the
+    /// record goes to the [`dead_letter`](crate::KinesisStream::dead_letter) stream, or without one the stream yields
+    /// [`KinesisError::AttemptsSpent`]. Both carry the record and the reason, cut to 1,024 bytes. Needs no runtime.
+    ///
+    /// The record is settled once its dead letter is written, or once the stream has yielded the error. In
+    /// [`buffer_by_key`](crate::DeliveryStreamExt::buffer_by_key) its key goes on at once.
+    ///
+    /// Without an effect if the record was superseded: after a seek, or when its shard has moved to another instance.
+    /// After the subscription began to close, the record stays unsettled and the next start delivers it again.
+    ///
+    /// ```
+    /// # use kinesis_stream::{Delivery, KinesisError};
+    /// # async fn insert(_: &str) -> Result<(), KinesisError> { Ok(()) }
+    /// async fn work(delivery: Delivery) -> Result<(), KinesisError> {
+    ///     match str::from_utf8(delivery.payload()) {
+    ///         Ok(row) => insert(row).await?,
+    ///         Err(malformed) => return Ok(delivery.reject(malformed)),
+    ///     }
+    ///     delivery.commit().await.map(drop)
+    /// }
+    /// ```
+    pub fn reject(self, reason: impl fmt::Display) {
+        self.acker.reject(reason);
     }
 
     /// Converts the payload and keeps the duty to settle. A redelivery has the original payload.
@@ -266,6 +309,12 @@ impl<T> Delivery<T> {
         (record, acker)
     }
 
+    /// The whole record, with its payload as Kinesis returned it.
+    pub(crate) fn original(&self) -> Record {
+        let shard = &self.acker.delivered.shard;
+        self.acker.delivered.record.clone().into_record(Arc::clone(&shard.context.stream), shard.id.clone())
+    }
+
     /// Identifies the record.
     pub(crate) fn record_key(&self) -> RecordKey {
         RecordKey { shard: Arc::as_ptr(&self.acker.delivered.shard).addr(), ticket: self.acker.delivered.ticket }
@@ -294,6 +343,19 @@ impl<T> Delivery<T> {
     }
 }
 
+impl<T> TryFrom<&Delivery<T>> for DeadLetter {
+    type Error = KinesisError;
+
+    /// The dead letter in a delivery of a dead-letter stream.
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Invalid`] if the record is no dead letter.
+    fn try_from(delivery: &Delivery<T>) -> Result<Self, KinesisError> {
+        Self::try_from(&delivery.original())
+    }
+}
+
 impl<T> From<Delivery<T>> for Acker {
     fn from(delivery: Delivery<T>) -> Self {
         delivery.acker
@@ -316,4 +378,18 @@ pub struct TryMapError<T, E> {
     pub delivery: Delivery<T>,
     /// The error of the decoder.
     pub source: E,
+}
+
+impl<T, E: fmt::Display> TryMapError<T, E> {
+    /// [Rejects](Delivery::reject) the delivery, with the error of the decoder as the reason.
+    ///
+    /// ```
+    /// # use kinesis_stream::Delivery;
+    /// fn decode(delivery: Delivery) -> Option<Delivery<String>> {
+    ///     delivery.try_map(|bytes| String::from_utf8(bytes.to_vec())).map_err(|malformed| malformed.reject()).ok()
+    /// }
+    /// ```
+    pub fn reject(self) {
+        self.delivery.reject(self.source);
+    }
 }

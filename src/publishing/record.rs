@@ -6,8 +6,12 @@ use bytes::Bytes;
 
 use crate::{
     config::limits,
+    dead_letters::letter::DeadLetter,
     error::KinesisError,
-    types::id::{SequenceNumber, ShardId},
+    types::{
+        id::{SequenceNumber, ShardId},
+        record::Record,
+    },
     util::redacted::Length,
 };
 
@@ -94,6 +98,20 @@ impl Outgoing {
     /// Checks the limits of the service. `data` is the payload in the envelope of its headers.
     pub(crate) fn check(&self, data: &Bytes) -> Result<(), KinesisError> {
         limits::check_record(&self.partition_key, data.len())
+    }
+}
+
+impl DeadLetter {
+    /// The original record, to be published again: its partition key, headers and payload. A record without a partition
+    /// key gets its sequence number as its key.
+    pub fn original(&self) -> Outgoing {
+        let Record { payload, headers, partition_key, sequence_number, .. } = self.record();
+        Outgoing {
+            partition_key: partition_key.as_deref().unwrap_or(sequence_number.as_str()).to_owned(),
+            payload: payload.clone(),
+            headers: headers.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect(),
+            explicit_hash_key: None,
+        }
     }
 }
 

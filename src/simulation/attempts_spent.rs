@@ -11,11 +11,11 @@ use super::{
 
 use crate::{
     config::position::KinesisPosition,
+    dead_letters::letter::DeadLetter,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{CapturedLogs, Harness, Instance, error, horizon, names, next, seconds, take, within},
     subscription::{Subscription, buffer_by::DeliveryStreamExt, descriptor::KinesisStream},
-    wire::envelope,
 };
 
 mod at_tip;
@@ -30,9 +30,8 @@ fn with_attempts(attempts: u32) -> KinesisStream {
 /// The names of the records in the dead-letter stream, with the reasons.
 fn dead_letters(harness: &Harness) -> Vec<String> {
     let texts = |written: super::kinesis::Written| {
-        let (headers, payload) = envelope::decode(written.data);
-        let reason = headers.get("kinesis-dead-letter-reason").unwrap();
-        format!("{}: {}", str::from_utf8(&payload).unwrap(), str::from_utf8(reason).unwrap())
+        let letter = DeadLetter::parse(&written.key, written.data).unwrap();
+        format!("{}: {}", str::from_utf8(letter.record().payload()).unwrap(), letter.reason())
     };
     harness.kinesis.written().into_iter().map(texts).collect()
 }

@@ -54,6 +54,8 @@ struct State {
     shards: BTreeMap<ShardId, Shard>,
     /// The records that were put into other streams.
     written: Vec<Written>,
+    /// Other streams that do not exist. All others do.
+    lacking: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +90,7 @@ impl Kinesis {
             page: usize::MAX,
             shards,
             written: Vec::new(),
+            lacking: BTreeSet::new(),
         };
         Self { clock, state: Mutex::new(state) }
     }
@@ -253,7 +256,20 @@ impl Kinesis {
         if state.exists { answer(&mut state) } else { Err(FailureKind::NotFound) }
     }
 
-    pub(super) fn describe(&self) -> Answer<Described> {
+    /// Deletes another stream than the one that is read.
+    pub(crate) fn lacks(&self, stream: &str) {
+        lock(&self.state).lacking.insert(stream.to_owned());
+    }
+
+    /// Creates another stream than the one that is read.
+    pub(super) fn create_other(&self, stream: &str) -> Answer<()> {
+        if lock(&self.state).lacking.remove(stream) { Ok(()) } else { Err(FailureKind::NotReady) }
+    }
+
+    pub(super) fn describe(&self, stream: &str) -> Answer<Described> {
+        if lock(&self.state).lacking.contains(stream) {
+            return Err(FailureKind::NotFound);
+        }
         self.existing(|state| {
             Ok(Described {
                 status: StreamStatus::Usable,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    config::redelivery::{Reason, RedeliveryDecision},
+    config::redelivery::{Reason, RedeliveryDecision, Wish},
     delivery::Delivery,
     error::KinesisError,
     lease::Held,
@@ -135,7 +135,8 @@ async fn a_record_is_not_redelivered_if_its_generation_ends_while_it_is_given_ba
             arrived_at: None,
         };
         let (shard_id, reason) = ("a".into(), Reason::GivenBack);
-        let returned = Returned { ticket, shard: shard_id, record, attempts: 1, reason, settlement: None };
+        let returned =
+            Returned { ticket, shard: shard_id, record, attempts: 1, wish: Wish::Retry, reason, settlement: None };
         let again = RedeliveryDecision::Redeliver(seconds(1));
         let outcome = shard.put_down(returned, |returned| {
             if ends {

@@ -73,12 +73,14 @@ impl ScriptedService {
 }
 
 impl Service for ScriptedService {
-    fn describe<'a>(&'a self, _stream: &'a str) -> Call<'a, Described> {
-        self.call((ServiceOp::DescribeStreamSummary, None, String::new()), Kinesis::describe)
+    fn describe<'a>(&'a self, stream: &'a str) -> Call<'a, Described> {
+        let call = (ServiceOp::DescribeStreamSummary, None, stream.to_owned());
+        self.call(call, move |kinesis| kinesis.describe(stream))
     }
 
-    fn create<'a>(&'a self, _stream: &'a str, _shards: u32) -> Call<'a, ()> {
-        self.call((ServiceOp::CreateStream, None, String::new()), |_| Err(FailureKind::Rejected))
+    fn create<'a>(&'a self, stream: &'a str, shards: u32) -> Call<'a, ()> {
+        let what = format!("{stream} {shards}");
+        self.call((ServiceOp::CreateStream, None, what), move |kinesis| kinesis.create_other(stream))
     }
 
     fn list<'a>(&'a self, from: Listing<'a>) -> Call<'a, ListedPage> {

@@ -18,7 +18,7 @@ use futures::task::AtomicWaker;
 use tokio::time::Instant;
 
 use crate::{
-    config::redelivery::Reason,
+    config::redelivery::{Reason, Wish},
     error::{ErrorClass, KinesisError, service::ServiceFailure},
     state::{settlement::Settlement, tracker::Ticket},
     types::{id::ShardId, record::Kept},
@@ -33,6 +33,8 @@ pub(crate) struct Returned {
     pub(crate) record: Kept,
     /// How often it was delivered.
     pub(crate) attempts: u32,
+    /// What the user wants for it.
+    pub(crate) wish: Wish,
     /// Why it was given back the last time.
     pub(crate) reason: Reason,
     /// Tells `buffer_by_key` its outcome.

@@ -169,9 +169,11 @@ pub struct ShardStats {
     /// Redeliveries.
     pub redeliveries: u64,
     /// Records that used up their attempts: see [`max_attempts`](crate::KinesisStream::max_attempts). Includes those
-    /// that are not written to the dead-letter stream yet.
+    /// that are not written to the dead-letter stream yet, and those that were rejected.
     pub spent: u64,
-    /// How many of these were written to the dead-letter stream.
+    /// How many of these were [rejected](crate::Delivery::reject).
+    pub rejected: u64,
+    /// How many spent records were written to the dead-letter stream.
     pub dead_letters: u64,
     /// The last error that was reported for this shard, and the time since then.
     pub last_error: Option<(KinesisError, Duration)>,

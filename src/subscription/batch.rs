@@ -6,7 +6,9 @@
 
 use std::{
     fmt::{self, Display},
-    slice, vec,
+    slice,
+    time::Duration,
+    vec,
 };
 
 use bytes::Bytes;
@@ -26,7 +28,9 @@ use crate::{
 /// | [`ack()`](Self::ack) | all are done; the next checkpoint tells the lease store |
 /// | [`commit_first(n).await`](Self::commit_first) | the first `n` are done; the rest are redelivered |
 /// | [`commit_except(failed).await`](Self::commit_except) | all are done except the failed ones, which are redelivered |
-/// | [`nack()`](Self::nack), [`nack_because(reason)`](Self::nack_because) | none is done; all are redelivered |
+/// | [`commit_rejecting(reasons).await`](Self::commit_rejecting) | all are done except those with a reason, which are rejected |
+/// | [`nack()`](Self::nack), [`nack_because(reason)`](Self::nack_because), [`nack_after(pause)`](Self::nack_after) | none is done; all are redelivered |
+/// | [`reject(reason)`](Self::reject) | none will ever be done: dead letters or errors, without another attempt |
 /// | drop | whatever dropping a [`Delivery`] means, for each of them: by default, all are redelivered |
 ///
 /// A batch is a collection of deliveries. Each can be taken out and settled on its own, and any deliveries can be
@@ -34,10 +38,10 @@ use crate::{
 ///
 /// ```
 /// # use kinesis_stream::{Batch, Delivery};
-/// /// Leaves out records that cannot be decoded, and acknowledges them: a redelivery would not help.
+/// /// Rejects records that cannot be decoded: a redelivery would not help.
 /// fn decoded(batch: Batch) -> Batch<String> {
 ///     let decode = |delivery: Delivery| delivery.try_map(|bytes| String::from_utf8(bytes.to_vec()));
-///     batch.into_iter().filter_map(|delivery| decode(delivery).map_err(|failed| failed.delivery.ack()).ok()).collect()
+///     batch.into_iter().filter_map(|delivery| decode(delivery).map_err(|malformed| malformed.reject()).ok()).collect()
 /// }
 /// ```
 ///
@@ -160,6 +164,45 @@ impl<T> Batch<T> {
         commit_all(done).await
     }
 
+    /// [Rejects](Delivery::reject) the deliveries for which `reason` returns a reason, and settles all others, as
+    /// [`commit`](Self::commit) does. `reason` gets the index of a delivery in the batch, and the delivery. Use this
+    /// when another attempt does not help the records that failed. If it helps some of them, settle the deliveries one
+    /// by one.
+    ///
+    /// A rejected record holds the checkpoint of its shard back until its dead letter is written or its error yielded.
+    /// If it precedes other records of its shard, the result is therefore [`Commit::Deferred`].
+    ///
+    /// ```
+    /// # use kinesis_stream::{Batch, KinesisError};
+    /// # async fn send(rows: Vec<&[u8]>) -> Vec<Result<(), String>> { Vec::new() }
+    /// async fn store(batch: Batch) -> Result<(), KinesisError> {
+    ///     let results = send(batch.payloads().map(|payload| payload.as_ref()).collect()).await;
+    ///     batch.commit_rejecting(|index, _| results[index].as_ref().err()).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`commit`](Self::commit). The first poll calls `reason` and rejects.
+    pub async fn commit_rejecting<R: Display>(
+        self,
+        mut reason: impl FnMut(usize, &Delivery<T>) -> Option<R>,
+    ) -> Result<Commit, KinesisError> {
+        let mut done = Vec::with_capacity(self.len());
+        for (index, delivery) in self.into_iter().enumerate() {
+            match reason(index, &delivery) {
+                Some(reason) => delivery.reject(reason),
+                None => done.push(delivery),
+            }
+        }
+        commit_all(done).await
+    }
+
     /// Settles all without waiting, as [`Delivery::ack`] does.
     pub fn ack(self) {
         ack_all(self.deliveries);
@@ -174,6 +217,17 @@ impl<T> Batch<T> {
     pub fn nack_because(self, reason: impl Display) {
         let reason = reason.to_string();
         self.into_iter().for_each(|delivery| delivery.nack_because(&reason));
+    }
+
+    /// Gives all back with this pause, as [`Delivery::nack_after`] does.
+    pub fn nack_after(self, pause: Duration) {
+        self.into_iter().for_each(|delivery| delivery.nack_after(pause));
+    }
+
+    /// Gives all up at once for one reason, as [`Delivery::reject`] does.
+    pub fn reject(self, reason: impl Display) {
+        let reason = reason.to_string();
+        self.into_iter().for_each(|delivery| delivery.reject(&reason));
     }
 }
 

@@ -71,9 +71,10 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
     /// A delivery that its future *gave back* (nacked it, or dropped it where that means the same) blocks its key:
     /// later deliveries of the key wait until it was redelivered and its next future finished without giving it back.
     /// Other keys continue. It does not matter where the record is settled. So a record that always fails blocks its
-    /// key, and in the end, through [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard. Two things
+    /// key, and in the end, through [`max_in_flight`](crate::KinesisStream::max_in_flight), its shard. Three things
     /// prevent that:
     ///
+    /// - [Reject](Delivery::reject) a record that no attempt can help. Its key continues at once.
     /// - Set [`max_attempts`](crate::KinesisStream::max_attempts). The key continues once the
     ///   [dead letter](crate::KinesisStream::dead_letter) is written, or once the stream has yielded
     ///   [`AttemptsSpent`](crate::KinesisError::AttemptsSpent).

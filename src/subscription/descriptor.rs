@@ -8,6 +8,7 @@ use crate::{
     config::{
         limits::{RECORDS_OF_A_READ, check_stream_name, within},
         position::KinesisPosition,
+        redelivery::DeadLetterFormat,
         settings::{OnDrop, Settings},
     },
     error::KinesisError,
@@ -26,7 +27,8 @@ const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
 ///   [`create_if_missing`](Self::create_if_missing).
 /// - Where to end: [`stop_at_tip`](Self::stop_at_tip), [`drain_timeout`](Self::drain_timeout).
 /// - Records that fail: [`on_drop`](Self::on_drop), [`retry_backoff`](Self::retry_backoff),
-///   [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter).
+///   [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter),
+///   [`dead_letter_if_missing`](Self::dead_letter_if_missing), [`dead_letter_format`](Self::dead_letter_format).
 /// - Latency and reads: [`poll_interval`](Self::poll_interval), [`read_limit`](Self::read_limit),
 ///   [`reads_per_second`](Self::reads_per_second).
 /// - Memory: [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes).
@@ -146,7 +148,7 @@ impl KinesisStream {
     /// up is a decision for you to make.
     ///
     /// The attempts of a record are spent once it was given back this often, by [`nack`](crate::Delivery::nack) or by a
-    /// drop that redelivers. It then goes to the [`dead_letter`](Self::dead_letter) stream. Without one, the stream
+    /// drop that redelivers. [`reject`](crate::Delivery::reject) spends them at once, also without a limit. It then goes to the [`dead_letter`](Self::dead_letter) stream. Without one, the stream
     /// yields [`KinesisError::AttemptsSpent`], which carries the record and settles it. That error is of the class
     /// [`Record`](crate::ErrorClass::Record), so it ends a `try_` pipeline unless the pipeline matches on it.
     ///
@@ -165,8 +167,13 @@ impl KinesisStream {
     }
 
     /// The stream that gets the records whose attempts are spent, as dead letters. Not set by default. It must be
-    /// another stream than this one, it must exist, and [`max_attempts`](Self::max_attempts) must be set. The
-    /// credentials need `kinesis:PutRecord` on it.
+    /// another stream than this one. If it does not exist, `subscribe` fails with [`KinesisError::DeadLetterStream`],
+    /// unless [`dead_letter_if_missing`](Self::dead_letter_if_missing) creates it. The credentials need
+    /// `kinesis:PutRecord` on it, and for this check `kinesis:DescribeStreamSummary`. Without the second permission,
+    /// `subscribe` logs a warning and starts without the check.
+    ///
+    /// Attempts are spent by [`reject`](crate::Delivery::reject), or if [`max_attempts`](Self::max_attempts) is set.
+    /// Without `max_attempts`, the stream gets rejected records only.
     ///
     /// ```
     /// # use kinesis_stream::KinesisStream;
@@ -174,28 +181,16 @@ impl KinesisStream {
     /// # let _ = quakes;
     /// ```
     ///
-    /// A dead letter is the record as it was read: its payload, its partition key (its sequence number if it had none),
-    /// and its headers in their order. These headers follow, all of them text:
-    ///
-    /// | header | value |
-    /// |---|---|
-    /// | `kinesis-dead-letter-stream` | the stream from which the record was read |
-    /// | `kinesis-dead-letter-shard` | its shard |
-    /// | `kinesis-dead-letter-sequence-number` | its sequence number |
-    /// | `kinesis-dead-letter-arrived-at` | when it arrived there, in milliseconds since 1970 (UTC); absent if the service did not say |
-    /// | `kinesis-dead-letter-consumer` | the consumer that gave it up |
-    /// | `kinesis-dead-letter-attempts` | how often it was delivered |
-    /// | `kinesis-dead-letter-reason` | why it was given back the last time: the text of [`nack_because`](crate::Delivery::nack_because), or `given back`, `dropped`, `dropped by a panic` |
-    ///
-    /// A record that was a dead letter before keeps its earlier headers in front of the new ones, so
-    /// [`Headers::get`](crate::Headers::get) finds its first origin.
+    /// A [`DeadLetter`](crate::DeadLetter) holds the record as it was read, where it stood, and why it was given up. It
+    /// has the partition key of the record (its sequence number if it had none). It is one JSON object, unless
+    /// [`dead_letter_format`](Self::dead_letter_format) says otherwise.
     ///
     /// A task of the library writes the dead letters, whether or not you poll the subscription, and settles a record
     /// only after its dead letter is written. Until then the record holds the checkpoint and the end of its shard; the
     /// other records of the shard continue, up to [`max_in_flight`](Self::max_in_flight). A failed write makes the
     /// stream yield [`KinesisError::DeadLetter`]. The library retries it after 1 s, doubling to 1 min, or after 1 min
     /// at once if the stream does not exist or denies the write. If the dead-letter stream can never take a record,
-    /// because the new headers make it too large, the stream yields [`KinesisError::AttemptsSpent`] instead.
+    /// because what is added makes it too large, the stream yields [`KinesisError::AttemptsSpent`] instead.
     ///
     /// Closing and handing a shard over wait for a write that is under way, as for any delivery. A record that still
     /// waits to be written stays unsettled; the instance that reads the shard next delivers it again, with its attempts
@@ -203,6 +198,31 @@ impl KinesisStream {
     /// shard moved before a checkpoint covered the record.
     pub fn dead_letter(mut self, stream: impl Into<Arc<str>>) -> Self {
         self.settings.retries.dead_letter = Some(stream.into());
+        self
+    }
+
+    /// Creates the [`dead_letter`](Self::dead_letter) stream if it does not exist, with this number of shards in
+    /// provisioned mode: at least 1. Not set by default, because a mistyped name should be an error. `subscribe` waits
+    /// up to a minute until the stream is active. Instances that start together create one stream. The credentials need
+    /// `kinesis:CreateStream`.
+    ///
+    /// One shard takes a thousand dead letters or 1 MiB a second. A new stream keeps records for 24 hours; raise its
+    /// retention if nobody looks at dead letters every day.
+    ///
+    /// ```
+    /// # use kinesis_stream::KinesisStream;
+    /// let quakes = KinesisStream::new("quakes").max_attempts(5).dead_letter("quakes-dead").dead_letter_if_missing(1);
+    /// # let _ = quakes;
+    /// ```
+    pub fn dead_letter_if_missing(mut self, shards: u32) -> Self {
+        self.settings.retries.create_dead_letter = Some(shards);
+        self
+    }
+
+    /// How dead letters are written. The default is [`DeadLetterFormat::Json`], because people have to read them, with
+    /// the tools at hand.
+    pub fn dead_letter_format(mut self, format: DeadLetterFormat) -> Self {
+        self.settings.retries.format = format;
         self
     }
 
@@ -400,14 +420,16 @@ impl KinesisStream {
         within("retry_backoff", retries.first_pause, shortest, longest)?;
         within("retry_backoff", retries.longest_pause, retries.first_pause, longest)?;
         within("max_attempts", retries.max_attempts.unwrap_or(1), 1, u32::MAX)?;
-        let Some(dead_letter) = retries.dead_letter.as_deref() else { return Ok(()) };
+        within("dead_letter_if_missing", retries.create_dead_letter.unwrap_or(1), 1, u32::MAX)?;
+        let Some(dead_letter) = retries.dead_letter.as_deref() else {
+            let alone = "it needs dead_letter, which names the stream; given: dead_letter_if_missing alone";
+            let is_alone = retries.create_dead_letter.is_some();
+            return if is_alone { Err(KinesisError::invalid("dead_letter_if_missing", alone)) } else { Ok(()) };
+        };
         let invalid = |problem: String| KinesisError::invalid("dead_letter", problem);
         check_stream_name(dead_letter).map_err(|refusal| invalid(refusal.to_string()))?;
         if dead_letter == self.name {
             return Err(invalid(format!("another stream than the one that is read; given: {dead_letter}")));
-        }
-        if retries.max_attempts.is_none() {
-            return Err(invalid(format!("it takes records only with max_attempts; given: {dead_letter} without it")));
         }
         Ok(())
     }
@@ -454,7 +476,8 @@ mod tests {
             (stream().max_attempts(0), "max_attempts", "1", "0"),
             (stream().max_attempts(1).dead_letter("a b"), "dead_letter", "letters", "' '"),
             (stream().max_attempts(1).dead_letter("s"), "dead_letter", "another stream", "s"),
-            (stream().dead_letter("dead"), "dead_letter", "max_attempts", "dead"),
+            (stream().dead_letter("dead").dead_letter_if_missing(0), "dead_letter_if_missing", "1", "0"),
+            (stream().dead_letter_if_missing(1), "dead_letter_if_missing", "needs dead_letter", "alone"),
             (stream().poll_interval(Duration::ZERO), "poll_interval", "1ms", "0ns"),
             (stream().checkpoint_interval(Duration::ZERO), "checkpoint_interval", "1ms", "0ns"),
             (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),
@@ -474,5 +497,6 @@ mod tests {
     fn the_defaults_are_within_their_limits() {
         assert!(KinesisStream::from("quakes").checked().is_ok());
         assert!(KinesisStream::from("quakes").max_attempts(1).dead_letter("quakes-dead").checked().is_ok());
+        assert!(KinesisStream::from("quakes").dead_letter("quakes-dead").checked().is_ok());
     }
 }

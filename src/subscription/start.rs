@@ -66,7 +66,7 @@ pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscript
     let beginning = select! {
         biased;
         _ = context.lifecycle.closing() => return Err(KinesisError::NotConnected),
-        beginning = usable(&context) => beginning?,
+        beginning = checked_streams(&context) => beginning?,
     };
     let shards = Arc::new(Shards::default());
     let (opened, pages) = mpsc::unbounded_channel();
@@ -84,48 +84,81 @@ pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscript
     first_pass.await.unwrap_or(Ok(())).map(|()| subscription)
 }
 
-/// Waits until the stream can be read, and creates it if `create_if_missing` is set (L4).
-async fn usable(context: &SubscriptionContext) -> Result<Beginning, KinesisError> {
+/// Waits until the stream can be read, and its dead-letter stream exists. Creates those that may be created (L4).
+async fn checked_streams(context: &SubscriptionContext) -> Result<Beginning, KinesisError> {
+    let create = context.settings.create_if_missing;
+    let described = usable(context, &context.stream, create).await;
+    let Described { created, now, .. } =
+        described.map_err(|failure| KinesisError::refused(&context.stream, failure))?;
+    if let Some(dead_letter) = &context.settings.retries.dead_letter {
+        check_dead_letter(context, dead_letter).await?;
+    }
+    let local = || ServiceTime(clock::unix_millis() - LOCAL_CLOCK_SLACK_MILLIS);
+    Ok(Beginning { moment: now.unwrap_or_else(local), created })
+}
+
+/// Whether the dead-letter stream exists. Credentials may allow nothing but to write to it, and an outage passes before
+/// it is needed, so only a stream that is missing or cannot be created is an error.
+async fn check_dead_letter(context: &SubscriptionContext, dead_letter: &Arc<str>) -> Result<(), KinesisError> {
+    let Err(source) = usable(context, dead_letter, context.settings.retries.create_dead_letter).await else {
+        return Ok(());
+    };
+    match (source.kind(), source.action()) {
+        (FailureKind::NotFound | FailureKind::NotReady, _) => Err(KinesisError::DeadLetterStream {
+            stream: Arc::clone(&context.stream),
+            dead_letter: Arc::clone(dead_letter),
+            source,
+        }),
+        (_, Action::CreateStream) => Err(KinesisError::refused(dead_letter, source)),
+        _ => {
+            tracing::warn!(
+                stream = %context.stream, %dead_letter, error = %Chain(&source),
+                "it is not known whether the dead-letter stream exists"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Waits until a stream is active, and creates it if it does not exist and may be created with this number of shards.
+async fn usable(context: &SubscriptionContext, stream: &str, create: Option<u32>) -> Result<Described, ServiceFailure> {
     let deadline = Instant::now() + START_LIMIT;
-    let mut create = context.settings.create_if_missing;
+    let mut create = create;
     let mut may_appear = create.is_some();
     let mut pauses = pauses();
     loop {
-        let pause = match context.service.describe(&context.stream).await {
-            Ok(Described { status: StreamStatus::Usable, created, now, .. }) => {
-                let local = || ServiceTime(clock::unix_millis() - LOCAL_CLOCK_SLACK_MILLIS);
-                return Ok(Beginning { moment: now.unwrap_or_else(local), created });
-            }
+        let pause = match context.service.describe(stream).await {
+            Ok(described @ Described { status: StreamStatus::Usable, .. }) => return Ok(described),
             Ok(Described { status: StreamStatus::Creating, .. }) => {
                 may_appear = true;
                 CREATION_POLL
             }
             Ok(Described { status: StreamStatus::Deleting, .. }) if may_appear => CREATION_POLL,
             Ok(Described { status: StreamStatus::Deleting, .. }) => {
-                return Err(stream_error(context, "it is being deleted"));
+                return Err(not_ready("it is being deleted"));
             }
             Err(failure) if may_appear && failure.kind() == FailureKind::NotFound => {
-                match create_stream(context, create).await {
+                match create_stream(context, stream, create).await {
                     Ok(()) => {
                         create = None;
                         CREATION_POLL
                     }
-                    Err(failure) => pause_after(context, failure, deadline, &mut pauses)?,
+                    Err(failure) => pause_after(stream, failure, deadline, &mut pauses)?,
                 }
             }
-            Err(failure) => pause_after(context, failure, deadline, &mut pauses)?,
+            Err(failure) => pause_after(stream, failure, deadline, &mut pauses)?,
         };
         if Instant::now() >= deadline {
-            return Err(stream_error(context, "it did not become active within a minute"));
+            return Err(not_ready("it did not become active within a minute"));
         }
         sleep(pause).await;
     }
 }
 
 /// Creates the stream, unless that is done. It is no error if another instance just did.
-async fn create_stream(context: &SubscriptionContext, shards: Option<u32>) -> Result<(), ServiceFailure> {
+async fn create_stream(context: &SubscriptionContext, stream: &str, shards: Option<u32>) -> Result<(), ServiceFailure> {
     let Some(shards) = shards else { return Ok(()) };
-    match context.service.create(&context.stream, shards).await {
+    match context.service.create(stream, shards).await {
         Err(failure) if failure.kind() != FailureKind::NotReady => Err(failure),
         _ => Ok(()),
     }
@@ -133,16 +166,16 @@ async fn create_stream(context: &SubscriptionContext, shards: Option<u32>) -> Re
 
 /// How long to wait after a failed call. An error if waiting does not mend it, or if there is no time left.
 fn pause_after(
-    context: &SubscriptionContext,
+    stream: &str,
     failure: ServiceFailure,
     deadline: Instant,
     pauses: &mut impl Iterator<Item = Duration>,
-) -> Result<Duration, KinesisError> {
+) -> Result<Duration, ServiceFailure> {
     if !passes(failure.kind()) || Instant::now() >= deadline {
-        return Err(KinesisError::refused(&context.stream, failure));
+        return Err(failure);
     }
     tracing::warn!(
-        stream = %context.stream, error = %Chain(&failure),
+        stream, error = %Chain(&failure),
         "a call of the start failed; the library repeats it for up to a minute"
     );
     let left = deadline.saturating_duration_since(Instant::now());
@@ -162,7 +195,6 @@ fn pauses() -> impl Iterator<Item = Duration> {
     pauses.without_max_times().with_jitter().with_jitter_seed(seed).build()
 }
 
-fn stream_error(context: &SubscriptionContext, detail: &str) -> KinesisError {
-    let source = ServiceFailure::new(Action::DescribeStreamSummary, FailureKind::NotReady, detail);
-    KinesisError::Stream { stream: Arc::clone(&context.stream), source }
+fn not_ready(detail: &str) -> ServiceFailure {
+    ServiceFailure::new(Action::DescribeStreamSummary, FailureKind::NotReady, detail)
 }

@@ -16,6 +16,7 @@ use futures::{Stream, StreamExt, stream::SelectAll};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
+    config::redelivery::Wish,
     delivery::Delivery,
     error::{ErrorClass, KinesisError, chain::Chain, service::ServiceFailure},
     reading::read_ahead::Pages,
@@ -239,10 +240,11 @@ impl Subscription {
 
     /// Settles a record whose attempts are spent, and makes the error that carries it.
     fn give_up(&self, shard: &Shard, spent: Returned, source: Option<ServiceFailure>) -> KinesisError {
-        let Returned { ticket, shard: shard_id, record, attempts, reason, settlement } = spent;
+        let Returned { ticket, shard: shard_id, record, attempts, wish, reason, settlement } = spent;
         shard.settle_spent(ticket, settlement);
         let record = Arc::new(record.into_record(Arc::clone(&self.context.stream), shard_id));
-        let error = KinesisError::AttemptsSpent { record, attempts, reason: reason.to_string().into(), source };
+        let (rejected, reason) = (wish == Wish::Reject, reason.to_string().into());
+        let error = KinesisError::AttemptsSpent { record, attempts, rejected, reason, source };
         self.context.count_error(&error);
         error
     }

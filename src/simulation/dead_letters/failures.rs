@@ -35,7 +35,7 @@ async fn without_a_dead_letter_stream_a_spent_record_is_yielded_as_an_error_and_
     let spent = error(&mut subscription).await;
     assert_eq!(spent.class(), ErrorClass::Record);
     assert_eq!(spent.to_string(), "stream s, shard a, sequence number a1: given up after attempt 2: no such customer");
-    let KinesisError::AttemptsSpent { record, attempts, reason, source } = spent else { panic!("{spent}") };
+    let KinesisError::AttemptsSpent { record, attempts, reason, source, .. } = spent else { panic!("{spent}") };
     assert_eq!((record.payload().as_ref(), record.partition_key(), record.stream()), (&b"a1"[..], Some("k"), "s"));
     assert_eq!((record.shard().as_str(), record.sequence_number().as_str(), record.headers().len()), ("a", "a1", 0));
     assert_eq!((attempts, &*reason, source.is_none()), (2, "no such customer", true));

@@ -11,10 +11,12 @@ use super::{
         script::{Fault, Rule},
         scripted_service::ServiceOp,
     },
-    dead_letters, header, header_texts, seconds_of_writes, stats, with_attempts,
+    dead_letters, letters, seconds_of_writes, stats, with_attempts,
 };
 
 use crate::{
+    config::redelivery::DeadLetterFormat,
+    dead_letters::letter::DeadLetter,
     delivery::Delivery,
     error::service::FailureKind,
     simulation::harness::{Harness, horizon, millis, name, next, seconds, take, within},
@@ -38,21 +40,14 @@ async fn a_spent_record_is_written_unchanged_to_the_dead_letter_stream_and_then_
     let written = harness.kinesis.written();
     assert_eq!(written.len(), 1);
     assert_eq!((written[0].stream.as_str(), written[0].key.as_str()), ("dead", "k"));
-    let (headers, payload) = envelope::decode(written[0].data.clone());
-    assert_eq!(payload, "payload");
-    let arrived = EPOCH.to_string();
-    let expected = [
-        ("kinesis-dead-letter-stream", "s"),
-        ("kinesis-dead-letter-shard", "a"),
-        ("kinesis-dead-letter-sequence-number", "a0"),
-        ("kinesis-dead-letter-arrived-at", &arrived),
-        ("kinesis-dead-letter-consumer", "test"),
-        ("kinesis-dead-letter-attempts", "3"),
-        ("kinesis-dead-letter-reason", "no such customer: 17"),
-        ("id", "1"),
-        ("id", "2"),
-    ];
-    assert_eq!(header_texts(&headers), expected);
+    let json = concat!(
+        r#"{"format":"kinesis-dead-letter/1","stream":"s","shard":"a","sequence_number":"a0","partition_key":"k","#,
+        r#""arrived_at":"2023-11-14T22:13:20Z","consumer":"test","attempts":3,"rejected":false,"reason":"no such customer: 17","#,
+        r#""headers":[{"name":"id","value":"1"},{"name":"id","value":"2"}],"payload":"payload"}"#,
+        "\n"
+    );
+    assert_eq!(str::from_utf8(&written[0].data).unwrap(), json);
+    assert_eq!(letters(&harness)[0].record().arrived_at, Some(EPOCH));
     sleep(seconds(2)).await;
     assert_eq!(harness.checkpoint("a").await, "after a0");
     let shard = stats(&subscription);
@@ -92,7 +87,7 @@ async fn a_dead_letter_says_how_the_record_was_given_back() {
     let failed = failed.unwrap_err();
     failed.delivery.nack_because(failed.source);
     sleep(millis(1)).await;
-    let reasons: Vec<String> = harness.kinesis.written().iter().map(|written| header(written, "reason")).collect();
+    let reasons: Vec<String> = letters(&harness).iter().map(|letter| letter.reason().to_owned()).collect();
     assert_eq!(reasons, ["given back", "dropped", "dropped by a panic", "no digit"]);
 }
 
@@ -116,28 +111,48 @@ async fn a_dead_letter_without_a_key_uses_its_sequence_number_as_key() {
     let mut subscription = harness.instance("me").subscribe(with_attempts(1)).await;
     next(&mut subscription).await.nack();
     sleep(millis(1)).await;
-    assert_eq!(harness.kinesis.written()[0].key, "a0");
+    assert_eq!((&*harness.kinesis.written()[0].key, letters(&harness)[0].record().partition_key()), ("a0", None));
 }
 
-// A7: whoever put the first one there, a record that died twice or its producer.
+// A7, S5
 #[tokio::test(start_paused = true)]
-async fn the_new_origin_of_a_dead_letter_comes_before_headers_of_the_same_name() {
+async fn a_dead_letter_can_be_the_original_record_with_headers_in_front() {
     let harness = Harness::new(&["a"]);
-    let origin = [("kinesis-dead-letter-stream".to_owned(), Bytes::from("first"))];
-    harness.kinesis.put_data("a", envelope::encode(&origin, Bytes::from("payload")).unwrap());
-    let mut subscription = harness.instance("me").subscribe(with_attempts(1)).await;
+    let sent = [("id".to_owned(), Bytes::from("1"))];
+    harness.kinesis.put_data("a", envelope::encode(&sent, Bytes::from("payload")).unwrap());
+    let stream = with_attempts(1).dead_letter_format(DeadLetterFormat::Envelope);
+    let mut subscription = harness.instance("me").subscribe(stream).await;
     next(&mut subscription).await.nack();
     sleep(millis(1)).await;
-    let (headers, _) = envelope::decode(harness.kinesis.written()[0].data.clone());
-    let streams: Vec<&str> = header_texts(&headers)
-        .into_iter()
-        .filter(|(name, _)| name.ends_with("-stream"))
-        .map(|(_, stream)| stream)
-        .collect();
-    assert_eq!(
-        (streams, headers.get("kinesis-dead-letter-stream").unwrap().as_ref()),
-        (vec!["s", "first"], b"s".as_ref())
-    );
+    let (headers, payload) = envelope::decode(harness.kinesis.written()[0].data.clone());
+    let names: Vec<&str> = headers.iter().map(|(name, _)| name).collect();
+    assert_eq!((names[0], names[6], names[7]), ("kinesis-dead-letter-stream", "kinesis-dead-letter-reason", "id"));
+    assert_eq!((payload.as_ref(), letters(&harness)[0].record().headers.len()), (&b"payload"[..], 1));
+}
+
+// A7: a consumer of dead letters may give them up, too.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_dies_again_holds_the_first_one_in_any_mix_of_formats() {
+    for first in [DeadLetterFormat::Json, DeadLetterFormat::Envelope] {
+        for second in [DeadLetterFormat::Json, DeadLetterFormat::Envelope] {
+            let harness = Harness::new(&["a"]);
+            harness.kinesis.put("a", 1);
+            let me = harness.instance("me");
+            let mut subscription = me.subscribe(with_attempts(1).dead_letter_format(first)).await;
+            next(&mut subscription).await.nack_because("the first reason");
+            sleep(millis(1)).await;
+            harness.kinesis.put_data("a", harness.kinesis.written()[0].data.clone());
+            subscription.close().await;
+            let mut subscription = me.subscribe(with_attempts(1).dead_letter_format(second)).await;
+            next(&mut subscription).await.nack_because("the second reason");
+            sleep(millis(1)).await;
+            let outer = letters(&harness).remove(1);
+            let inner = DeadLetter::try_from(outer.record()).unwrap();
+            assert_eq!((outer.reason(), inner.reason()), ("the second reason", "the first reason"));
+            assert_eq!(inner.record().payload(), "a0");
+            assert_eq!(inner, letters(&harness).remove(0));
+        }
+    }
 }
 
 // A7

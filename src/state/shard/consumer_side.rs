@@ -4,7 +4,7 @@
 //! renewal, checkpoints, the end of a shard and closing never depend on polling, and a commit that nobody polls blocks
 //! nothing.
 //!
-//! **A spent record without a dead-letter stream is reported like an aggregated one.** It counts as settled once the
+//! **A spent or rejected record without a dead-letter stream is reported like an aggregated one.** It counts as settled once the
 //! stream has yielded its error. Each spent record yields an error that carries it, and no newer error replaces it.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    config::redelivery::RedeliveryDecision,
+    config::redelivery::{RedeliveryDecision, Wish},
     error::KinesisError,
     state::{
         events::{Redelivery, Returned},
@@ -203,9 +203,12 @@ impl Shard {
 
     fn dispose(&self, returned: Returned) -> RedeliveryDecision {
         let (context, now) = (&self.context, Instant::now());
-        let next = context.settings.retries.next(returned.attempts);
+        let next = context.settings.retries.next(returned.wish, returned.attempts);
         if let RedeliveryDecision::DeadLetter | RedeliveryDecision::Error = next {
-            self.count(|counts| counts.spent += 1);
+            self.count(|counts| {
+                counts.spent += 1;
+                counts.rejected += u64::from(returned.wish == Wish::Reject);
+            });
         }
         match next {
             RedeliveryDecision::Redeliver(pause) => context.events.due(Redelivery::Again(returned), now + pause),

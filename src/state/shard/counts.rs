@@ -21,6 +21,7 @@ pub(crate) struct ShardCounts {
     pub(crate) expired_iterators: u64,
     pub(crate) redeliveries: u64,
     pub(crate) spent: u64,
+    pub(crate) rejected: u64,
     pub(crate) dead_letters: u64,
     /// The checkpoint in the lease row and since when, as far as this process knows.
     pub(crate) checkpoint: Option<(Checkpoint, Instant)>,

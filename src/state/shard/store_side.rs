@@ -330,6 +330,7 @@ impl Shard {
             expired_iterators: inner.counts.expired_iterators,
             redeliveries: inner.counts.redeliveries,
             spent: inner.counts.spent,
+            rejected: inner.counts.rejected,
             dead_letters: inner.counts.dead_letters,
             last_error: inner.counts.last_error.as_ref().map(|(error, at)| (error.clone(), now - *at)),
         })

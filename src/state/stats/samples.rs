@@ -27,6 +27,7 @@ pub(crate) fn shard(name: &str) -> ShardStats {
         expired_iterators: 0,
         redeliveries: 0,
         spent: 0,
+        rejected: 0,
         dead_letters: 0,
         last_error: None,
     }
