@@ -9,10 +9,15 @@
 //! limit to [`Budget::new`]. Read `admission` first.
 //!
 //! **Held bytes are bytes that are not delivered yet,** counted by whole pages. `max_in_flight` bounds the deliveries
-//! in the user's hands, and their memory belongs to the user.
+//! in the user's hands, and their memory belongs to the user. Each record counts with its data, its partition key and
+//! [`RECORD_OVERHEAD`], so that a page of empty records has a size, too.
 
 mod admission;
 mod estimate;
+
+/// What a held record takes besides its data and its partition key, in bytes: the value and the allocations of its
+/// sequence number and its key.
+pub(crate) const RECORD_OVERHEAD: usize = 192;
 
 pub(crate) use self::{
     admission::{Budget, Grant},

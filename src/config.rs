@@ -12,5 +12,6 @@
 
 pub(crate) mod limits;
 pub(crate) mod position;
+pub(crate) mod present;
 pub(crate) mod redelivery;
 pub(crate) mod settings;

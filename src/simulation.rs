@@ -41,6 +41,7 @@ mod failed_reads;
 mod fleet;
 mod forced_start;
 mod foreign_rows;
+mod host_clock;
 mod lasting_failures;
 mod lease_handle;
 mod leases;

@@ -8,6 +8,7 @@
 //! - [`tracker`]: which deliveries of a shard are settled, and how far its checkpoint may move (the watermark),
 //! - [`page`]: the records of one read,
 //! - [`events`] and [`dead_letter_queue`]: what goes back to the stream and to the dead-letter writer,
+//! - [`shard_queue`]: the queue of both, from which one shard's records can be dropped,
 //! - [`failures`]: what fails and since when, and what was lost,
 //! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
@@ -29,6 +30,7 @@ pub(crate) mod read_health;
 pub(crate) mod retention;
 pub(crate) mod settlement;
 pub(crate) mod shard;
+pub(crate) mod shard_queue;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod tracker;

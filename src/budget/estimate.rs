@@ -2,7 +2,7 @@
 //!
 //! **A read reserves the bytes that it may bring when it is admitted, not when its reader starts to wait.** The size of
 //! the last response is no measure: a shard at its tip brings nothing with every other response, and a whole page after
-//! an outage or after its user stood still. A shard accepts 1 MiB a second, which bounds what it can have received
+//! an outage or after its user stood still. A shard accepts 1 MiB and 1,000 records a second, which bounds what it can have received
 //! since it was at its tip.
 //!
 //! **Why not all of that.** If every read reserved all of it, a thousand idle shards would wait for each other, and
@@ -18,8 +18,10 @@ use std::cmp;
 
 use tokio::time::{Duration, Instant};
 
-/// The largest response that GetRecords returns, in bytes.
-const LARGEST: usize = 10 << 20;
+use crate::budget::RECORD_OVERHEAD;
+
+/// The largest response that GetRecords returns to a read of the usual 1,000 records, in held bytes.
+const LARGEST: usize = (10 << 20) + 1_000 * RECORD_OVERHEAD;
 
 /// The least reservation for a first read of a shard, in bytes.
 const LEAST_GUESS: usize = 1 << 20;
@@ -28,8 +30,8 @@ const LEAST_GUESS: usize = 1 << 20;
 /// largest responses.
 const FIRST_READS: usize = 3;
 
-/// The bytes that a shard accepts in a second.
-const BYTES_PER_SECOND: u128 = 1 << 20;
+/// The held bytes of what a shard accepts in a second: 1 MiB, as 1,000 records.
+const BYTES_PER_SECOND: usize = (1 << 20) + 1_000 * RECORD_OVERHEAD;
 
 /// A surprise is a fraction with this denominator.
 const ALL: usize = 64;
@@ -68,7 +70,8 @@ impl Forecast {
             Self::Exactly(bytes) => return bytes,
             Self::Unknown => experience.first,
             Self::AtTip { since, answer } => answer.max(received(since, now) * experience.surprise(now) / ALL),
-            Self::Behind { page } => page,
+            // What came before is no guess.
+            Self::Behind { page } => return page,
         };
         bytes.min(LARGEST)
     }
@@ -77,7 +80,8 @@ impl Forecast {
 /// The bytes that a shard can have received since then, at most as many as one response holds.
 fn received(since: Instant, now: Instant) -> usize {
     let micros = now.saturating_duration_since(since).as_micros();
-    usize::try_from(micros.saturating_mul(BYTES_PER_SECOND) / 1_000_000).unwrap_or(LARGEST).min(LARGEST)
+    let bytes = micros.saturating_mul(BYTES_PER_SECOND as u128) / 1_000_000;
+    usize::try_from(bytes).unwrap_or(LARGEST).min(LARGEST)
 }
 
 /// What the responses of a stream have shown so far.
@@ -126,6 +130,7 @@ mod tests {
     use super::*;
 
     const MIB: usize = 1 << 20;
+    const SECOND: usize = BYTES_PER_SECOND;
 
     // A5
     #[test]
@@ -135,13 +140,13 @@ mod tests {
         let at_tip = |millis, answer| Forecast::AtTip { since: ago(millis), answer };
         let table = [
             ("a record of a sink", Forecast::Exactly(11 * MIB), 11 * MIB),
-            ("nothing is known", Forecast::Unknown, 10 * MIB),
+            ("nothing is known", Forecast::Unknown, LARGEST),
             ("it was at its tip just now", at_tip(0, 0), 0),
-            ("it was at its tip a second ago", at_tip(1_000, 0), MIB),
+            ("it was at its tip a second ago", at_tip(1_000, 0), SECOND),
             ("its tip brought more than what came since", at_tip(1_000, 3 * MIB), 3 * MIB),
-            ("it was at its tip long ago", at_tip(10_000_000, 0), 10 * MIB),
+            ("it was at its tip long ago", at_tip(10_000_000, 0), LARGEST),
             ("it has more of this kind", Forecast::Behind { page: 3 }, 3),
-            ("a page that is larger than any response", Forecast::Behind { page: 11 * MIB }, 10 * MIB),
+            ("pages of many records", Forecast::Behind { page: LARGEST + 1 }, LARGEST + 1),
         ];
         for (name, forecast, bytes) in table {
             assert_eq!(forecast.bytes(Experience::new(64 * MIB), now), bytes, "{name}");
@@ -177,7 +182,7 @@ mod tests {
             answers += 1;
         }
         assert_eq!(answers, 36);
-        for (bytes, first) in [(7 * MIB, 7 * MIB), (usize::MAX, 10 * MIB)] {
+        for (bytes, first) in [(7 * MIB, 7 * MIB), (usize::MAX, LARGEST)] {
             experience.learn(Forecast::Unknown, bytes, now);
             assert_eq!(Forecast::Unknown.bytes(experience, now), first);
         }
@@ -191,20 +196,20 @@ mod tests {
         let tip = |seconds, answer| Forecast::AtTip { since: at(seconds), answer };
         let mut experience = Experience::new(64 * MIB);
         let mut answers = 0;
-        while tip(0, 0).bytes(experience, at(4)) != 4 * MIB / ALL {
+        while tip(0, 0).bytes(experience, at(4)) != 4 * SECOND / ALL {
             experience.learn(tip(0, 0), 100, at(4));
             answers += 1;
         }
         assert_eq!(answers, 32);
         // A shard that is as busy as before is no surprise.
-        experience.learn(tip(4, MIB), MIB, at(5));
-        assert_eq!(tip(1, 0).bytes(experience, at(5)), 4 * MIB / ALL);
-        assert_eq!(tip(1, MIB).bytes(experience, at(5)), MIB);
+        experience.learn(tip(4, SECOND), SECOND, at(5));
+        assert_eq!(tip(1, 0).bytes(experience, at(5)), 4 * SECOND / ALL);
+        assert_eq!(tip(1, SECOND).bytes(experience, at(5)), SECOND);
         // Half of the bytes that it can have received is one.
-        experience.learn(tip(1, 0), 2 * MIB, at(5));
-        assert_eq!(tip(1, 0).bytes(experience, at(5)), 2 * MIB);
+        experience.learn(tip(1, 0), 2 * SECOND, at(5));
+        assert_eq!(tip(1, 0).bytes(experience, at(5)), 2 * SECOND);
         experience.learn(tip(5, 0), usize::MAX, at(5));
-        assert_eq!(tip(1, 0).bytes(experience, at(5)), 4 * MIB);
+        assert_eq!(tip(1, 0).bytes(experience, at(5)), 4 * SECOND);
     }
 
     // A5
@@ -214,7 +219,7 @@ mod tests {
         let tip = Forecast::AtTip { since: start, answer: 0 };
         let at = |millis| start + Duration::from_millis(millis);
         (0..40).for_each(|_| experience.learn(tip, 0, at(1_000)));
-        assert_eq!(tip.bytes(experience, at(4_000)), 4 * MIB / ALL);
-        assert_eq!(tip.bytes(experience, at(6_000)), 6 * MIB);
+        assert_eq!(tip.bytes(experience, at(4_000)), 4 * SECOND / ALL);
+        assert_eq!(tip.bytes(experience, at(6_000)), 6 * SECOND);
     }
 }

@@ -12,12 +12,9 @@
 
 use std::fmt;
 
-use crate::{
-    error::KinesisError,
-    types::{
-        id::{SequenceNumber, ShardId},
-        record::Record,
-    },
+use crate::types::{
+    id::{SequenceNumber, ShardId},
+    record::Record,
 };
 
 /// A position in a stream to read from.
@@ -56,7 +53,9 @@ impl KinesisPosition {
     }
 
     /// The first record of each shard that arrived at or after this time, in milliseconds since 1970 (UTC). A time
-    /// before the oldest kept record selects that record. A time in the future is refused when the position is used.
+    /// before the oldest kept record selects that record. A time that is ahead of the service's clock by less than a
+    /// minute stands for the service's present, since the clocks of hosts differ; a later one is refused when the
+    /// position is used.
     #[must_use]
     pub fn timestamp(unix_millis: i64) -> Self {
         Self(Position::Timestamp(unix_millis))
@@ -153,18 +152,6 @@ pub(crate) struct Role {
 }
 
 impl Position {
-    /// Refuses a time in the future (R6), because the service does not define which records that reads. `what` is the
-    /// setting's name in the API.
-    pub(crate) fn check(&self, what: &'static str, now_unix_millis: i64) -> Result<(), KinesisError> {
-        match self {
-            Self::Timestamp(millis) if *millis > now_unix_millis => Err(KinesisError::invalid(
-                what,
-                format!("a timestamp may be at most the present, {now_unix_millis}; {millis} is in the future"),
-            )),
-            _ => Ok(()),
-        }
-    }
-
     /// Where this position opens the shard; none if it names a record of another shard.
     pub(crate) fn within(&self, shard: &ShardId) -> Option<Origin> {
         match self {
@@ -190,14 +177,6 @@ impl Checkpoint {
 }
 
 impl Plan {
-    /// Refuses positions in the future (R6).
-    pub(crate) fn check(&self, now_unix_millis: i64) -> Result<(), KinesisError> {
-        [("start_at", &self.forced), ("initial_position", &self.initial)]
-            .into_iter()
-            .filter_map(|(what, position)| Some((what, position.as_ref()?)))
-            .try_for_each(|(what, position)| position.check(what, now_unix_millis))
-    }
-
     /// Where this shard opens.
     ///
     /// | checkpoint | in the opening, under a forced position | otherwise |
@@ -403,21 +382,5 @@ mod tests {
             let plan = plan(forced, initial);
             assert_eq!(plan.skips_unread(&"shard".into()), skips, "start_at {forced}, initial_position {initial}");
         }
-    }
-
-    // R6
-    #[test]
-    fn a_refused_future_timestamp_names_its_setting_limit_and_value() {
-        assert!(plan("time", "time").check(2).is_ok());
-        assert!(plan("record", "latest").check(i64::MIN).is_ok());
-        let refusal = |forced, initial| plan(forced, initial).check(0).unwrap_err().to_string();
-        assert_eq!(
-            refusal("time", "-"),
-            "invalid start_at: a timestamp may be at most the present, 0; 1 is in the future"
-        );
-        assert_eq!(
-            refusal("horizon", "time"),
-            "invalid initial_position: a timestamp may be at most the present, 0; 2 is in the future"
-        );
     }
 }

@@ -53,7 +53,7 @@ use self::{
     unreadable::UnreadableRows,
 };
 use crate::{
-    config::position::Plan,
+    config::{position::Plan, present::Present},
     coordination::{
         balance::OpenRequests,
         expiry::{ExpiryWatch, TableReads},
@@ -101,9 +101,24 @@ const FIRST_PASS_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning {
     /// By the service's clock.
-    pub(crate) moment: ServiceTime,
+    moment: ServiceTime,
     /// When the stream was created.
-    pub(crate) created: Option<i64>,
+    created: Option<i64>,
+    present: Present,
+    /// When that was the present.
+    noted_at: Instant,
+}
+
+impl Beginning {
+    /// A stream that was created at this time, in Unix milliseconds.
+    pub(crate) fn new(present: Present, created: Option<i64>) -> Self {
+        Self { moment: ServiceTime(present.at_least), created, present, noted_at: Instant::now() }
+    }
+
+    /// The present by the service's clock, as far as it is known without a call.
+    pub(crate) fn present(&self) -> Present {
+        self.present.after(self.noted_at.elapsed())
+    }
 }
 
 /// How far the coordinator is with the opening of the subscription.
@@ -167,7 +182,7 @@ pub(crate) type Ready = oneshot::Sender<Result<(), KinesisError>>;
 pub(crate) fn start(
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
-    beginning: Beginning,
+    (beginning, plan): (Beginning, Plan),
     (opened, seeks): (mpsc::UnboundedSender<Pages>, mpsc::UnboundedReceiver<Seek>),
     ready: Ready,
 ) -> JoinHandle<()> {
@@ -177,7 +192,7 @@ pub(crate) fn start(
         listings: ListingSchedule::new(context.settings.list_interval, now),
         sightings: Sightings::default(),
         table_reads: TableReads::new(context.settings.renew_interval, context.settings.lease_ttl),
-        plan: context.settings.plan.clone(),
+        plan,
         context,
         shards,
         opened,

@@ -10,7 +10,8 @@
 //! renewal.
 //!
 //! **Renewals are spread over the interval, and few are under way at once,** so that many leases do not hit the store
-//! in one moment. Only a renewal that is late by half an interval goes out at once: a slow store must not cost a lease.
+//! in one moment. The same bound holds for the last checkpoints and the releases when a subscription closes. Only a
+//! call for a lease whose renewal is late by half an interval goes out at once: a slow store must not cost a lease.
 //!
 //! **Failed calls on the store are retried after 100 ms, doubling to 1 s;** each attempt is abandoned after one renewal
 //! interval. A waiting commit gets the error after five failures in a row. The record stays settled and the renewer
@@ -47,8 +48,8 @@ use crate::{
     util::{cut::cut, timer::sleep_until_some},
 };
 
-/// How many renewals are under way at once, unless they are late.
-const RENEWALS_AT_ONCE: usize = 96;
+/// How many renewals, and writes for leases that are being given up, are under way at once, unless they are late.
+const BOUNDED_CALLS_AT_ONCE: usize = 96;
 
 /// A call that is done: its shard, the call, when it was sent, and the response of the store.
 type StoreResponse = (Arc<Shard>, InFlightOp, Instant, Result<Write, StoreError>);
@@ -60,9 +61,9 @@ pub(crate) struct LeaseRenewer {
     in_flight: FuturesUnordered<BoxFuture<'static, StoreResponse>>,
     /// When to check single shards between the rounds.
     due: DueQueue,
-    /// How many of the calls in flight are renewals.
-    renewals: usize,
-    /// Shards whose renewal waits until fewer are in flight.
+    /// How many of the calls in flight are bounded ones.
+    bounded: usize,
+    /// Shards whose call waits until fewer are in flight.
     waiting: BTreeSet<ShardId>,
     report: CloseReport,
 }
@@ -76,7 +77,7 @@ pub(crate) fn start(context: Arc<SubscriptionContext>, shards: Arc<Shards>, coor
         shards,
         in_flight: FuturesUnordered::new(),
         due: DueQueue::default(),
-        renewals: 0,
+        bounded: 0,
         waiting: BTreeSet::new(),
         report: CloseReport::default(),
     };
@@ -167,7 +168,7 @@ impl LeaseRenewer {
     /// Starts the call that is due for this shard, if there is one.
     fn send(&mut self, shard: &Arc<Shard>) {
         let now = Instant::now();
-        let op = match shard.next_op(now, self.renewals >= RENEWALS_AT_ONCE) {
+        let op = match shard.next_op(now, self.bounded >= BOUNDED_CALLS_AT_ONCE) {
             NextOp::None => return self.due.set(&shard.id, shard.next_op_at()),
             NextOp::WaitsUntil(until) => {
                 self.waiting.insert(shard.id.clone());
@@ -176,7 +177,7 @@ impl LeaseRenewer {
             NextOp::Send(op) => op,
         };
         self.due.set(&shard.id, None);
-        self.renewals += usize::from(op.store_op == StoreOp::Renew);
+        self.bounded += usize::from(op.is_bounded);
         let (context, shard) = (Arc::clone(&self.context), Arc::clone(shard));
         self.in_flight.push(
             async move {
@@ -209,9 +210,9 @@ impl LeaseRenewer {
             }
         }
         self.send(&shard);
-        if op.store_op == StoreOp::Renew {
-            self.renewals -= 1;
-            while self.renewals < RENEWALS_AT_ONCE
+        if op.is_bounded {
+            self.bounded -= 1;
+            while self.bounded < BOUNDED_CALLS_AT_ONCE
                 && let Some(shard_id) = self.waiting.pop_first()
             {
                 if let Some(shard) = self.shards.get(&shard_id) {

@@ -182,6 +182,10 @@ pub enum StoreErrorKind {
     /// The row makes no sense, for example because a person edited it. It holds back its own shard alone, and the
     /// library repeats its writes ever more rarely.
     UnreadableRow,
+    /// There are no credentials for the store, or it does not accept them. They may load later, so the library repeats
+    /// the call; after the [`patience`](crate::KinesisStream::patience) of the subscription the stream yields a
+    /// [`KinesisError::Lasting`](crate::KinesisError::Lasting).
+    Credentials,
     /// The store cannot work as it is set up: the table is missing or has another key, or the permission is missing.
     Unusable,
 }

@@ -20,7 +20,9 @@ pub(crate) enum Work {
 pub(crate) enum Cure {
     /// It may end by itself.
     Time,
-    /// A person has to change something: a permission, a table, a key, the credentials.
+    /// It may end by itself, or a person has to act: there are no credentials, or they are not accepted.
+    Either,
+    /// A person has to change something: a permission, a table, a key.
     Person,
 }
 
@@ -46,6 +48,7 @@ impl KinesisError {
 fn of_store(kind: StoreErrorKind) -> Cure {
     match kind {
         StoreErrorKind::Unusable => Cure::Person,
+        StoreErrorKind::Credentials => Cure::Either,
         _ => Cure::Time,
     }
 }
@@ -53,7 +56,8 @@ fn of_store(kind: StoreErrorKind) -> Cure {
 /// A stream or a shard that does not exist is no lasting failure of reading: a listing tells what became of it.
 fn of_call(kind: FailureKind) -> Cure {
     match kind {
-        FailureKind::Denied | FailureKind::Credentials | FailureKind::KeyUnusable => Cure::Person,
+        FailureKind::Denied | FailureKind::KeyUnusable => Cure::Person,
+        FailureKind::Credentials => Cure::Either,
         _ => Cure::Time,
     }
 }
@@ -93,13 +97,15 @@ mod tests {
             (store(None, StoreErrorKind::Temporary), Some((Work::ReadLeases, Cure::Time))),
             (store(Some("a"), StoreErrorKind::Unusable), Some((Work::WriteLeases, Cure::Person))),
             (store(Some("a"), StoreErrorKind::Temporary), Some((Work::WriteLeases, Cure::Time))),
+            (store(None, StoreErrorKind::Credentials), Some((Work::ReadLeases, Cure::Either))),
+            (store(Some("a"), StoreErrorKind::Credentials), Some((Work::WriteLeases, Cure::Either))),
             (store(Some("a"), StoreErrorKind::UnreadableRow), None),
             (list(FailureKind::Denied), Some((Work::ListShards, Cure::Person))),
             (list(FailureKind::Unavailable), Some((Work::ListShards, Cure::Time))),
             (list(FailureKind::Throttled), Some((Work::ListShards, Cure::Time))),
             (read(FailureKind::Denied), Some((Work::ReadShards, Cure::Person))),
             (read(FailureKind::KeyUnusable), Some((Work::ReadShards, Cure::Person))),
-            (read(FailureKind::Credentials), Some((Work::ReadShards, Cure::Person))),
+            (read(FailureKind::Credentials), Some((Work::ReadShards, Cure::Either))),
             (read(FailureKind::NotFound), Some((Work::ReadShards, Cure::Time))),
             (read(FailureKind::Unreachable), Some((Work::ReadShards, Cure::Time))),
             (letter(FailureKind::NotFound), Some((Work::WriteDeadLetters, Cure::Person))),

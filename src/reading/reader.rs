@@ -16,7 +16,7 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 use tracing::{Instrument, Span};
 
 use crate::{
-    budget::{Forecast, Grant},
+    budget::{Forecast, Grant, RECORD_OVERHEAD},
     config::position::Origin,
     error::{service::ServiceFailure, work::Work},
     kinesis::{Fetched, ListedShard, Placed, RawRecord, ServiceTime},
@@ -288,8 +288,9 @@ impl Reader {
         };
         let bytes = records.iter().map(size).sum();
         self.shard.count(|counts| counts.answered(Instant::now(), records.len(), bytes, behind));
-        self.context.budget.learn(self.forecast, bytes);
-        self.forecast = self.forecast.after(bytes, is_at_tip, Instant::now());
+        let held_bytes = bytes + records.len() * RECORD_OVERHEAD;
+        self.context.budget.learn(self.forecast, held_bytes);
+        self.forecast = self.forecast.after(held_bytes, is_at_tip, Instant::now());
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             let outcome = if is_at_tip { ReadOutcome::Empty } else { ReadOutcome::Gap };
             self.pace.read_done(Instant::now(), outcome);
@@ -300,11 +301,12 @@ impl Reader {
         // still has to see the end of a closed shard.
         let at_tip = is_at_tip && records.len() < limit as usize && !is_closed;
         self.pace.read_done(Instant::now(), ReadOutcome::Page { bytes, at_tip });
-        grant.ready(bytes);
+        grant.ready(held_bytes);
         self.resume = Origin::After(last.sequence_number.as_str().into());
         self.read_since_placed = true;
         let (first, count) = (first.sequence_number.as_str().into(), records.len());
-        let page = Page::new(self.opening.generation, records, grant, HeldBytes::new(&self.shard.bytes_held, bytes));
+        let held = HeldBytes::new(&self.shard.bytes_held, held_bytes);
+        let page = Page::new(self.opening.generation, records, grant, held);
         match self.prepare(&first, count).await {
             Ok(()) => ReadStep::Page(page),
             Err(GenerationOver) => ReadStep::Stopped,

@@ -140,6 +140,24 @@ async fn many_shards_hold_at_most_max_buffered_bytes_while_the_consumer_stands_s
 
 // A5
 #[tokio::test(start_paused = true)]
+async fn records_without_data_count_too() {
+    let harness = Harness::new(&["a", "b"]);
+    for shard in ["a", "b"] {
+        (0..10_000).for_each(|_| harness.kinesis.put_data(shard, ""));
+    }
+    let stream = || horizon().read_limit(10_000);
+    let subscription = harness.instance("me").subscribe(stream()).await;
+    sleep(seconds(10)).await;
+    // Each with a key of one byte.
+    assert_eq!(subscription.stats().bytes_held, 20_000 * (1 + 192));
+    subscription.close().await;
+    let subscription = harness.instance("me").subscribe(stream().max_buffered_bytes(MIB)).await;
+    sleep(seconds(10)).await;
+    assert_eq!(subscription.stats().bytes_held, 10_000 * (1 + 192), "one page is read regardless of its size");
+}
+
+// A5
+#[tokio::test(start_paused = true)]
 async fn undeliverable_pages_do_not_stop_reads_of_other_shards() {
     for limit in [1, 4] {
         let harness = Harness::new(&["a", "b", "c"]);

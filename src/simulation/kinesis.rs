@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -11,6 +14,7 @@ use tokio::time::Duration;
 pub(crate) use self::shown::{OnTrimmed, Written};
 use super::clock::Clock;
 use crate::{
+    budget::RECORD_OVERHEAD,
     config::position::Origin,
     error::service::FailureKind,
     kinesis::{
@@ -31,6 +35,8 @@ type Answer<T> = Result<T, FailureKind>;
 #[derive(Debug)]
 pub(crate) struct Kinesis {
     clock: Clock,
+    /// The service's time at the start of the clock, in Unix milliseconds.
+    epoch: AtomicI64,
     state: Mutex<State>,
 }
 
@@ -92,7 +98,7 @@ impl Kinesis {
             written: Vec::new(),
             lacking: BTreeSet::new(),
         };
-        Self { clock, state: Mutex::new(state) }
+        Self { clock, epoch: AtomicI64::new(EPOCH), state: Mutex::new(state) }
     }
 
     /// Puts records named after their shard and index, as in `a0`, `a1`. The name is the payload and the sequence
@@ -108,9 +114,9 @@ impl Kinesis {
         }
     }
 
-    /// Puts one record of this size in bytes, partition key included.
+    /// Puts one record that counts as this many bytes while it is held.
     pub(crate) fn put_bytes(&self, shard: &str, bytes: usize) {
-        self.put_as(shard, Some("k"), |_| Bytes::from(vec![b'.'; bytes - 1]));
+        self.put_as(shard, Some("k"), |_| Bytes::from(vec![b'.'; bytes - 1 - RECORD_OVERHEAD]));
     }
 
     /// Puts one record with this data.
@@ -237,9 +243,18 @@ impl Kinesis {
         lock(&self.state).iterators_live = lifetime;
     }
 
+    /// Sets the service's time, in Unix milliseconds.
+    pub(crate) fn set_time(&self, unix_millis: i64) {
+        self.epoch.store(unix_millis - self.elapsed(), Ordering::Relaxed);
+    }
+
     /// The service's time in Unix milliseconds.
     pub(crate) fn millis(&self) -> i64 {
-        EPOCH + i64::try_from(self.clock.millis()).unwrap()
+        self.epoch.load(Ordering::Relaxed) + self.elapsed()
+    }
+
+    fn elapsed(&self) -> i64 {
+        i64::try_from(self.clock.millis()).unwrap()
     }
 
     /// The `Date` header of a response, in whole seconds.

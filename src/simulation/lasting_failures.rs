@@ -36,10 +36,20 @@ fn denied() -> StoreError {
     StoreError::new("AccessDeniedException").with_kind(StoreErrorKind::Unusable)
 }
 
+fn without_credentials() -> StoreError {
+    StoreError::new("no credentials for DynamoDB").with_kind(StoreErrorKind::Credentials)
+}
+
 fn deny(me: &Instance, what: &str) {
     match what {
         "reads" => me.service.fail(Rule::on(ServiceOp::GetRecords).always(), FailureKind::Denied),
         "listings" => me.service.fail(Rule::on(ServiceOp::ListShards).always(), FailureKind::Denied),
+        "scans without credentials" => {
+            me.table.script.plan(Rule::on(TableOp::Leases).always(), Fault::Fail(without_credentials()));
+        }
+        "renewals without credentials" => {
+            me.table.script.plan(Rule::on(TableOp::Renew).always(), Fault::Fail(without_credentials()));
+        }
         "scans" => me.table.script.plan(Rule::on(TableOp::Leases).always(), Fault::Fail(denied())),
         _ => me.table.script.plan(Rule::on(TableOp::Renew).always(), Fault::Fail(denied())),
     }
@@ -48,7 +58,8 @@ fn deny(me: &Instance, what: &str) {
 // X2
 #[tokio::test(start_paused = true)]
 async fn a_denial_that_lasts_is_yielded_once_per_patience_also_by_a_tolerant_stream() {
-    for what in ["reads", "listings", "scans", "renewals"] {
+    let of_the_store = ["scans", "renewals", "scans without credentials", "renewals without credentials"];
+    for what in ["reads", "listings"].into_iter().chain(of_the_store) {
         let harness = Harness::new(&["a", "b"]);
         let me = harness.instance("me");
         let mut tolerant = me.subscribe(latest()).await.tolerant();

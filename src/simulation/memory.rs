@@ -10,6 +10,7 @@ use super::{
     scripted_service::ServiceOp,
 };
 use crate::{
+    budget::RECORD_OVERHEAD,
     error::service::FailureKind,
     simulation::harness::{Harness, Instance, horizon, latest, millis, name, next, seconds},
     subscription::Subscription,
@@ -18,7 +19,10 @@ use crate::{
 const MIB: usize = 1 << 20;
 const SHARDS: usize = 1_000;
 
-/// A page of the largest size. All pages share it, because a model with many of them would not fit into memory.
+/// The bytes of a page of the largest size, with one record.
+const PAGE: usize = 10 * MIB + RECORD_OVERHEAD;
+
+/// The record of such a page. All pages share it, because a model with many of them would not fit into memory.
 static LARGE: LazyLock<Bytes> = LazyLock::new(|| vec![b'.'; 10 * MIB - 1].into());
 
 fn shards() -> Vec<String> {
@@ -64,12 +68,12 @@ async fn a_thousand_shards_with_the_largest_pages_open_within_the_bound() {
     (0..2).for_each(|_| put_one_each(&harness, &LARGE));
     let me = with_latency(&harness);
     let mut subscription = me.subscribe(horizon().read_limit(1)).await;
-    assert_eq!(most_held(&subscription, 30).await, 60 * MIB, "six pages fit into 64 MiB");
+    assert_eq!(most_held(&subscription, 30).await, 6 * PAGE, "six pages fit into 64 MiB");
     for _ in 0..200 {
         next(&mut subscription).await.ack();
-        assert!(subscription.stats().bytes_held <= 60 * MIB);
+        assert!(subscription.stats().bytes_held <= 6 * PAGE);
     }
-    assert_eq!(most_held(&subscription, 10).await, 60 * MIB);
+    assert_eq!(most_held(&subscription, 10).await, 6 * PAGE);
 }
 
 // A5
@@ -84,7 +88,7 @@ async fn shards_at_their_tips_recover_from_an_outage_within_the_bound() {
         .plan_first(Rule::on(ServiceOp::GetRecords).times(20 * SHARDS), Fault::Fail(FailureKind::Throttled));
     sleep(seconds(15)).await;
     put_one_each(&harness, &LARGE);
-    assert_eq!(most_held(&subscription, 30).await, 60 * MIB);
+    assert_eq!(most_held(&subscription, 30).await, 6 * PAGE);
 }
 
 // A5
@@ -95,11 +99,11 @@ async fn readers_that_waited_for_a_slow_consumer_continue_within_the_bound() {
     let mut subscription = me.subscribe(latest().max_buffered_bytes(8 * MIB)).await;
     sleep(seconds(2)).await;
     harness.kinesis.put_data("000", LARGE.clone());
-    assert_eq!(most_held(&subscription, 30).await, 10 * MIB, "one page is read regardless of its size");
+    assert_eq!(most_held(&subscription, 30).await, PAGE, "one page is read regardless of its size");
     put_one_each(&harness, &LARGE);
     for _ in 0..20 {
         next(&mut subscription).await.ack();
-        assert!(most_held(&subscription, 1).await <= 10 * MIB);
+        assert!(most_held(&subscription, 1).await <= PAGE);
     }
 }
 
@@ -128,11 +132,11 @@ async fn on_a_slow_line_the_bound_is_exceeded_by_one_page_at_most() {
         let stream = horizon().read_limit(1).max_buffered_bytes(32 * MIB);
         let mut subscription = me.subscribe(stream).await;
         let most = most_held(&subscription, 100).await;
-        assert!(most <= 42 * MIB, "{shards} shards, {latency} ms: {most}");
+        assert!(most <= 32 * MIB + PAGE, "{shards} shards, {latency} ms: {most}");
         for _ in 0..shards {
             next(&mut subscription).await.ack();
             let most = most_held(&subscription, 7).await;
-            assert!(most <= 42 * MIB, "{shards} shards, {latency} ms: {most}");
+            assert!(most <= 32 * MIB + PAGE, "{shards} shards, {latency} ms: {most}");
         }
     }
 }

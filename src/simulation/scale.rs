@@ -11,8 +11,9 @@ use super::{
     scripted_table::TableOp,
 };
 use crate::{
+    delivery::Delivery,
     error::service::FailureKind,
-    simulation::harness::{Harness, Instance, horizon, latest, millis, next, seconds},
+    simulation::harness::{Harness, Instance, horizon, latest, millis, next, seconds, take},
     subscription::{Subscription, descriptor::KinesisStream},
 };
 
@@ -212,6 +213,35 @@ async fn a_slow_store_gets_a_bounded_number_of_renewals_at_once_and_no_lease_is_
         }
         assert_eq!(harness.takes().await, SHARDS as u64);
         drop(subscription);
+    }
+}
+
+// L9, E1
+#[tokio::test(start_paused = true)]
+async fn closing_sends_a_bounded_number_of_writes_at_once_and_releases_every_lease() {
+    const SHARDS: usize = 1_000;
+    // How long a write takes, and whether 96 at once are enough before leases are late.
+    for (takes, suffice) in [(millis(50), true), (millis(2_500), false)] {
+        let harness = harness(SHARDS);
+        let me = harness.instance("me");
+        let mut subscription = me.subscribe(horizon().poll_interval(seconds(60))).await;
+        (0..SHARDS).for_each(|n| harness.kinesis.put(&format!("shardId-{n:012}"), 1));
+        let records = take(&mut subscription, SHARDS).await;
+        for op in [TableOp::Checkpoint, TableOp::Release] {
+            me.table.script.plan(Rule::on(op).always(), Fault::Delay(takes));
+        }
+        let begun = Instant::now();
+        records.into_iter().for_each(Delivery::ack);
+        assert!(subscription.close().await.is_clean());
+        let longest = if suffice { millis(1_300) } else { seconds(12) };
+        assert!(begun.elapsed() <= longest, "{:?}", begun.elapsed());
+        let mut times: Vec<Duration> = me.table.script.times_of(TableOp::Release);
+        assert_eq!(times.len(), SHARDS);
+        times.extend(me.table.script.times_of(TableOp::Checkpoint));
+        let since = millis(u64::try_from(harness.millis()).unwrap()) - begun.elapsed();
+        let most = most_within(times.into_iter().filter(|time| *time > since).collect(), takes);
+        assert_eq!(most <= 96, suffice, "{most} writes at once");
+        assert!(harness.shares().await.is_empty());
     }
 }
 

@@ -110,9 +110,13 @@ async fn leases_that_cannot_be_read_for_now_are_waited_for_and_after_a_minute_fa
     assert_eq!(names(&within(&mut subscription, seconds(5)).await), ["a1"]);
     subscription.close().await;
 
-    me.table.fail(Rule::on(TableOp::Leases).always());
-    let begun = harness.millis();
-    let error = refusal(&me).await;
-    assert!(matches!(error, KinesisError::Store { shard: None, .. }), "{error}");
-    assert_eq!((error.class(), harness.millis() - begun), (ErrorClass::Fatal, 60_000));
+    for without_credentials in [false, true] {
+        let kind = if without_credentials { StoreErrorKind::Credentials } else { StoreErrorKind::Temporary };
+        let fault = Fault::Fail(StoreError::new("down").with_kind(kind));
+        me.table.script.plan_first(Rule::on(TableOp::Leases).always(), fault);
+        let begun = harness.millis();
+        let error = refusal(&me).await;
+        assert!(matches!(error, KinesisError::Store { shard: None, .. }), "{error}");
+        assert_eq!((error.class(), harness.millis() - begun), (ErrorClass::Fatal, 60_000), "{kind:?}");
+    }
 }

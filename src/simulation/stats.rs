@@ -5,6 +5,7 @@ use tokio::time::sleep;
 
 use super::{script::Rule, scripted_service::ServiceOp};
 use crate::{
+    budget::RECORD_OVERHEAD,
     config::position::Checkpoint,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
@@ -43,7 +44,7 @@ async fn a_snapshot_shows_what_each_shard_does() {
     assert_eq!((a.records, a.bytes, a.acked, a.given_back), (6, 6 * "ka0".len() as u64, 0, 0));
     assert!(a.last_error.is_none());
     assert!(matches!(shard(&subscription, "b").last_error, Some((KinesisError::Read { failures: 1, .. }, _))));
-    assert_eq!(subscription.stats().bytes_held, 2 * "ka0".len());
+    assert_eq!(subscription.stats().bytes_held, 2 * ("ka0".len() + RECORD_OVERHEAD));
     records.remove(0).ack();
     sleep(millis(1_500)).await;
     let a = shard(&subscription, "a");

@@ -2,11 +2,15 @@
 //!
 //! Any thread may push a record, without a runtime: dropping a delivery may end up here.
 
-use std::{collections::VecDeque, sync::Mutex};
+use std::sync::Mutex;
 
 use tokio::sync::{Notify, futures::Notified};
 
-use crate::{state::events::Returned, util::mutex::lock};
+use crate::{
+    state::{events::Returned, shard_queue::ShardQueue},
+    types::id::ShardId,
+    util::mutex::lock,
+};
 
 /// See the module. The shards bound it: it never holds more than their unsettled records.
 #[derive(Debug, Default)]
@@ -17,7 +21,9 @@ pub(crate) struct DeadLetterQueue {
 
 #[derive(Debug, Default)]
 struct DeadLetterQueueState {
-    waiting: VecDeque<Returned>,
+    /// Ordered by arrival.
+    waiting: ShardQueue<u64, Returned>,
+    arrivals: u64,
     /// How many records were taken and are not [done](DeadLetterQueue::done).
     taken: usize,
 }
@@ -31,13 +37,16 @@ impl DeadLetterQueue {
 
     /// Queues a record at the end and wakes no one: the writer calls this, and it looks at the queue afterwards.
     pub(crate) fn requeue(&self, spent: Returned) {
-        lock(&self.contents).waiting.push_back(spent);
+        let mut contents = lock(&self.contents);
+        contents.arrivals += 1;
+        let arrival = contents.arrivals;
+        contents.waiting.insert(arrival, spent);
     }
 
     /// Takes the first record. The caller has to call [`done`](Self::done) afterwards.
     pub(crate) fn take(&self) -> Option<Returned> {
         let mut contents = lock(&self.contents);
-        let spent = contents.waiting.pop_front()?;
+        let spent = contents.waiting.pop_first()?;
         contents.taken += 1;
         Some(spent)
     }
@@ -48,13 +57,10 @@ impl DeadLetterQueue {
         contents.taken = contents.taken.saturating_sub(1);
     }
 
-    /// Drops queued records that need no dead letter, because their generation is over.
-    pub(crate) fn forget(&self, is_over: impl Fn(&Returned) -> bool) {
-        let mut contents = lock(&self.contents);
-        let (over, waiting): (VecDeque<_>, _) = contents.waiting.drain(..).partition(is_over);
-        contents.waiting = waiting;
+    /// Drops queued records of a shard that need no dead letter, because this generation and all before it are over.
+    pub(crate) fn forget(&self, shard: &ShardId, generation: u64) {
+        let over = lock(&self.contents).waiting.remove(shard, generation);
         // Dropping a record may wake a task, which must not happen under the lock.
-        drop(contents);
         drop(over);
     }
 

@@ -2,13 +2,15 @@
 //!
 //! Any thread may call this, without a runtime: dropping a delivery ends up here.
 //!
-//! **The stream keeps at most one untaken error per shard and class** of the kind that the library deals with. A newer
-//! error of the same class replaces it. So a user who is away for an hour does not return to an hour of errors.
+//! **The stream keeps at most one untaken error per shard** of the kind that the library deals with. A newer one
+//! replaces it, so that a user who is away for an hour does not return to an hour of errors. A loss, and a failure that
+//! lasts, are never replaced: of each kind the first one stays. The first loss names the place from which records may
+//! be missing, and `stats()` counts them all.
 //!
 //! **Dropping returned records when a generation ends:** see `state/settlement.rs`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     mem,
     sync::{Mutex, atomic::Ordering},
     task::Waker,
@@ -19,8 +21,12 @@ use tokio::time::Instant;
 
 use crate::{
     config::redelivery::{Reason, Wish},
-    error::{ErrorClass, KinesisError, service::ServiceFailure},
-    state::{settlement::Settlement, tracker::Ticket},
+    error::{ErrorClass, KinesisError, service::ServiceFailure, work::Work},
+    state::{
+        settlement::Settlement,
+        shard_queue::{OfShard, ShardQueue},
+        tracker::Ticket,
+    },
     types::{id::ShardId, record::Kept},
     util::{atomics::AtomicBool, mutex::lock},
 };
@@ -51,6 +57,26 @@ pub(crate) enum Redelivery {
     Spent(Returned, Option<ServiceFailure>),
 }
 
+impl OfShard for Returned {
+    fn shard(&self) -> &ShardId {
+        &self.shard
+    }
+
+    fn generation(&self) -> u64 {
+        self.ticket.generation()
+    }
+}
+
+impl OfShard for Redelivery {
+    fn shard(&self) -> &ShardId {
+        self.record().shard()
+    }
+
+    fn generation(&self) -> u64 {
+        self.record().generation()
+    }
+}
+
 impl Redelivery {
     pub(crate) fn record(&self) -> &Returned {
         let (Self::Again(returned) | Self::Spent(returned, _)) = self;
@@ -70,10 +96,10 @@ pub(crate) struct Events {
 
 #[derive(Debug, Default)]
 struct EventQueue {
-    /// At most one error per shard and rank, and one for the whole stream (no shard): a newer error replaces it.
+    /// At most one error per shard and rank, and one for the whole stream (no shard).
     errors: BTreeMap<(Option<ShardId>, Rank), KinesisError>,
     /// Ordered by due time, then by arrival.
-    waiting: BTreeMap<(Instant, u64), Redelivery>,
+    waiting: ShardQueue<(Instant, u64), Redelivery>,
     arrivals: u64,
     fatal: Option<KinesisError>,
     /// Nothing more will be read: the stream ends once it has delivered everything.
@@ -81,20 +107,25 @@ struct EventQueue {
     ended: bool,
 }
 
-/// Errors of one rank replace each other. A passing failure does not replace the news of a loss.
+/// Errors of one shard and one rank take each other's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    Loss,
-    Lasting,
-    Other,
+    CheckpointLost,
+    ShardGone,
+    OtherLoss,
+    Lasting(Option<Work>),
+    /// The newest one stays. Of all other ranks, the first one does.
+    Passing,
 }
 
 impl Rank {
     fn of(error: &KinesisError) -> Self {
-        match error.class() {
-            ErrorClass::Loss => Self::Loss,
-            ErrorClass::Lasting => Self::Lasting,
-            _ => Self::Other,
+        match error {
+            KinesisError::CheckpointLost { .. } => Self::CheckpointLost,
+            KinesisError::ShardGone { .. } => Self::ShardGone,
+            KinesisError::Lasting { source, .. } => Self::Lasting(source.interrupts().map(|(work, _)| work)),
+            other if other.class() == ErrorClass::Loss => Self::OtherLoss,
+            _ => Self::Passing,
         }
     }
 }
@@ -114,7 +145,11 @@ impl Events {
     /// Adds an error about one shard, or about the stream.
     pub(crate) fn error(&self, shard: Option<ShardId>, error: KinesisError) {
         self.change(|contents| {
-            contents.errors.insert((shard, Rank::of(&error)), error);
+            let rank = Rank::of(&error);
+            match contents.errors.entry((shard, rank)) {
+                Entry::Occupied(_) if rank != Rank::Passing => {}
+                entry => drop(entry.insert_entry(error)),
+            }
         });
     }
 
@@ -155,15 +190,16 @@ impl Events {
                 return Some(redelivery);
             }
             contents.arrivals += 1;
-            contents.waiting.insert((at, contents.arrivals), redelivery)
+            contents.waiting.insert((at, contents.arrivals), redelivery);
+            None
         });
         drop(refused);
     }
 
-    /// Drops waiting records that will not be redelivered, because their generation is over.
-    pub(crate) fn forget(&self, is_over: impl Fn(&Returned) -> bool) {
-        let dropped: Vec<_> =
-            self.change(|contents| contents.waiting.extract_if(.., |_, waiting| is_over(waiting.record())).collect());
+    /// Drops waiting records of a shard that will not be redelivered, because this generation and all before it are
+    /// over.
+    pub(crate) fn forget(&self, shard: &ShardId, generation: u64) {
+        let dropped = self.change(|contents| contents.waiting.remove(shard, generation));
         drop(dropped);
     }
 
@@ -196,14 +232,13 @@ impl Events {
         if let Some((_, error)) = contents.errors.pop_first() {
             return Some(Event::Error(error));
         }
-        let due = contents.waiting.first_entry().filter(|entry| entry.key().0 <= now)?;
-        Some(Event::Redelivery(due.remove()))
+        let _due = contents.waiting.first_key().filter(|(at, _)| *at <= now)?;
+        contents.waiting.pop_first().map(Event::Redelivery)
     }
 
     /// When the next record is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let contents = lock(&self.contents);
-        contents.waiting.first_key_value().map(|((at, _), _)| *at)
+        lock(&self.contents).waiting.first_key().map(|(at, _)| at)
     }
 
     /// The caller drops the result of `change`: dropping a record may wake a task, which must not happen under the
@@ -218,9 +253,10 @@ impl Events {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use super::*;
+    use crate::error::service::{Action, FailureKind, StoreError, StoreErrorKind};
 
     // R10
     #[test]
@@ -257,6 +293,60 @@ mod tests {
                 ]
             ),
             "{taken:?}"
+        );
+    }
+
+    // X2
+    #[test]
+    fn an_untaken_loss_or_lasting_failure_is_never_replaced() {
+        let events = Events::default();
+        let (stream, shard): (Arc<str>, _) = (Arc::from("s"), ShardId::from("a"));
+        let lost = |checkpoint: &str| KinesisError::CheckpointLost {
+            stream: Arc::clone(&stream),
+            shard: shard.clone(),
+            checkpoint: checkpoint.into(),
+            source: None,
+        };
+        let gone = KinesisError::ShardGone { stream: Arc::clone(&stream), shard: shard.clone() };
+        let lasting = |shard: Option<ShardId>, seconds| {
+            let source = StoreError::new("no").with_kind(StoreErrorKind::Unusable);
+            let store = KinesisError::Store { stream: Arc::clone(&stream), shard, action: "reading", source };
+            let lasted = Duration::from_secs(seconds);
+            KinesisError::Lasting { stream: Arc::clone(&stream), lasted, source: Arc::new(store) }
+        };
+        let list = |seconds| {
+            let source = ServiceFailure::new(Action::ListShards, FailureKind::Denied, "no");
+            let list = KinesisError::List { stream: Arc::clone(&stream), source };
+            let lasted = Duration::from_secs(seconds);
+            KinesisError::Lasting { stream: Arc::clone(&stream), lasted, source: Arc::new(list) }
+        };
+        for error in [lost("1"), lost("2"), gone, lasting(Some(shard.clone()), 120), KinesisError::NotConnected] {
+            events.error(Some(shard.clone()), error);
+        }
+        events.error(None, KinesisError::StreamRecreated { stream: Arc::clone(&stream) });
+        for error in [lasting(None, 120), list(130), lasting(None, 240), list(250), KinesisError::NotConnected] {
+            events.error(None, error);
+        }
+        let mut taken = Vec::new();
+        while let Some(Event::Error(error)) = events.take(Instant::now()) {
+            taken.push(match &error {
+                KinesisError::CheckpointLost { checkpoint, .. } => format!("lost {checkpoint}"),
+                KinesisError::Lasting { lasted, source, .. } => format!("{} s: {source}", lasted.as_secs()),
+                other => other.to_string(),
+            });
+        }
+        assert_eq!(
+            taken,
+            [
+                "stream s was deleted and created again; the new one is read from its start",
+                "120 s: stream s: the lease store failed while reading",
+                "130 s: stream s: the shards could not be listed; the library retries",
+                "not connected: the broker has not been connected yet, or was shut down",
+                "lost 1",
+                "stream s, shard a is gone before it was read to its end; its children start without it",
+                "120 s: stream s, shard a: the lease store failed while reading",
+                "not connected: the broker has not been connected yet, or was shut down",
+            ]
         );
     }
 

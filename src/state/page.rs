@@ -104,3 +104,17 @@ impl Page {
         self.grant.unpark();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::RECORD_OVERHEAD;
+
+    // A5
+    #[test]
+    fn the_budget_counts_what_an_empty_record_takes() {
+        // A sequence number has 56 digits, and an allocator rounds its block and that of a short key up.
+        let allocations = 64 + 32;
+        assert_eq!(RECORD_OVERHEAD, size_of::<RawRecord>() + allocations);
+    }
+}

@@ -23,7 +23,8 @@ pub struct SubscriptionStats {
     pub owner: Arc<str>,
     /// Whether it runs.
     pub state: SubscriptionState,
-    /// The bytes of the pages that are read and not completely delivered.
+    /// The bytes of the pages that are read and not completely delivered, with 192 bytes for each record besides its
+    /// data and its partition key.
     /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes) bounds these together with the reads under way.
     pub bytes_held: usize,
     /// Shards whose leases other instances held when the subscription started, and which may still become free.

@@ -12,7 +12,6 @@ use crate::{
         settings::{OnDrop, Settings},
     },
     error::KinesisError,
-    util::clock,
 };
 
 /// The longest pause between two reads of an idle shard: a shard iterator expires after five minutes.
@@ -66,7 +65,7 @@ impl KinesisStream {
     /// With [`horizon`](KinesisPosition::horizon) or [`timestamp`](KinesisPosition::timestamp), shards that were read
     /// to their end are read again, parents before children. With [`sequence`](KinesisPosition::sequence) the other
     /// shards continue from their checkpoints. The checkpoint of the first record that is settled replaces the old one.
-    /// A timestamp in the future is refused.
+    /// A timestamp that is ahead of the service's clock by a minute or more is refused.
     ///
     /// ```
     /// # use kinesis_stream::{KinesisPosition, KinesisStream};
@@ -80,7 +79,8 @@ impl KinesisStream {
 
     /// Where to begin in a shard without a checkpoint; a shard with a checkpoint continues there. The default is
     /// [`latest`](KinesisPosition::latest), so that a new consumer is not flooded with old records. The children of a
-    /// split or merge are always read from their first record. A timestamp in the future is refused.
+    /// split or merge are always read from their first record. A timestamp that is ahead of the service's clock by a
+    /// minute or more is refused.
     pub fn initial_position(mut self, position: KinesisPosition) -> Self {
         self.settings.plan.initial = Some(position.0);
         self
@@ -289,17 +289,18 @@ impl KinesisStream {
     }
 
     /// The most bytes of records that were read and not yet handed out, for the whole subscription: at least 1, by
-    /// default 64 MiB, six pages of the largest size.
+    /// default 64 MiB, six pages of the largest size. Each record counts with its data, its partition key and 192 bytes
+    /// for the rest of it, so that records without data count, too.
     /// [`SubscriptionStats::bytes_held`](crate::SubscriptionStats::bytes_held) shows the current value. At the bound no
     /// read starts, for any number of shards, until something was handed out.
     ///
     /// A read starts once there is room for the bytes that it may bring:
     ///
-    /// - For a shard at its tip: as much as its last read brought, plus 1 MiB for each second since then, which is as
-    ///   much as a shard accepts. It is less if reads of such shards brought less within the last five seconds: a 64th
-    ///   part if all are idle.
+    /// - For a shard at its tip: as much as its last read brought, plus 1.2 MiB for each second since then, which
+    ///   is as much as a shard accepts: 1 MiB, as 1,000 records. It is less if reads of such shards brought less within
+    ///   the last five seconds: a 64th part if all are idle.
     /// - For a shard that lags: as much as its last pages.
-    /// - For a shard that was not read yet: a sixth of the bound and at most 10 MiB, until the first such reads have
+    /// - For a shard that was not read yet: a third of the bound and at most 10.2 MiB, until the first such reads have
     ///   shown what they bring. Each small one lowers this, down to 1 MiB.
     ///
     /// Two things exceed the bound: bytes that a read brings beyond that, and reads that take longer than five seconds.
@@ -393,7 +394,6 @@ impl KinesisStream {
     pub(crate) fn checked(self) -> Result<(String, Settings), KinesisError> {
         check_stream_name(&self.name)?;
         let settings = &self.settings;
-        settings.plan.check(clock::unix_millis())?;
         if settings.create_if_missing == Some(0) {
             return Err(KinesisError::invalid("create_if_missing", "a stream has at least 1 shard; given: 0"));
         }
@@ -485,7 +485,6 @@ mod tests {
             (stream().list_interval(Duration::ZERO), "list_interval", "10ms", "0ns"),
             (stream().patience(milli * 999), "patience", "1s", "999ms"),
             (stream().lease_ttl(Duration::from_secs(8)), "lease_ttl", "9s", "8s"),
-            (stream().start_at(KinesisPosition::timestamp(i64::MAX)), "start_at", "", "9223372036854775807"),
         ];
         for (stream, what, limit, given) in table {
             let refusal = refusal(stream);

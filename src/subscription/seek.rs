@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     config::position::KinesisPosition, coordination::coordinator::Seek, error::KinesisError,
-    state::context::SubscriptionContext, util::clock,
+    state::context::SubscriptionContext,
 };
 
 /// Moves a subscription while it runs: back to read records again, or forward to skip some. Cheap to clone; made by
@@ -50,7 +50,7 @@ impl Seeker {
     ///
     /// # Errors
     ///
-    /// - [`KinesisError::Invalid`]: the timestamp is in the future. Nothing moved.
+    /// - [`KinesisError::Invalid`]: the timestamp is ahead of the service's clock by a minute or more. Nothing moved.
     /// - [`KinesisError::NotConnected`]: the subscription is closed, or the broker was shut down.
     /// - [`KinesisError::NotHeld`]: this instance does not read the shard that the position names.
     /// - [`KinesisError::Store`]: the leases could not be read. Nothing moved.
@@ -60,7 +60,6 @@ impl Seeker {
     ///
     /// Once this was polled, the seek continues without it.
     pub async fn seek(&self, position: KinesisPosition) -> Result<(), KinesisError> {
-        position.0.check("position", clock::unix_millis())?;
         if !self.context.lifecycle.is_running() {
             return Err(KinesisError::NotConnected);
         }

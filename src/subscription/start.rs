@@ -16,6 +16,7 @@ use super::{seek::Seeker, stream::Subscription};
 #[cfg(feature = "metrics")]
 use crate::telemetry;
 use crate::{
+    config::present::Present,
     coordination::{
         coordinator::{self, Beginning},
         renewer,
@@ -26,7 +27,7 @@ use crate::{
         chain::Chain,
         service::{Action, FailureKind, ServiceFailure},
     },
-    kinesis::{Described, ServiceTime, StreamStatus},
+    kinesis::{Described, StreamStatus},
     state::{context::SubscriptionContext, shard::Shards},
     types::close_report::CloseReport,
     util::clock,
@@ -41,9 +42,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pause between two DescribeStreamSummary calls: the service allows twenty a second for a whole account.
 const CREATION_POLL: Duration = Duration::from_millis(500);
-
-/// Subtracted from this host's clock if the service does not tell its time: the clock may be ahead by as much.
-const LOCAL_CLOCK_SLACK_MILLIS: i64 = 60_000;
 
 /// Marks a subscription as finished if its start fails or is cancelled.
 struct Unstarted<'a>(Option<&'a SubscriptionContext>);
@@ -68,11 +66,13 @@ pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscript
         _ = context.lifecycle.closing() => return Err(KinesisError::NotConnected),
         beginning = checked_streams(&context) => beginning?,
     };
+    let plan = beginning.present().settle_plan(context.settings.plan.clone())?;
     let shards = Arc::new(Shards::default());
     let (opened, pages) = mpsc::unbounded_channel();
     let (seeker, seeks) = mpsc::unbounded_channel();
     let (ready, first_pass) = oneshot::channel();
-    let coordinator = coordinator::start(Arc::clone(&context), Arc::clone(&shards), beginning, (opened, seeks), ready);
+    let coordinator =
+        coordinator::start(Arc::clone(&context), Arc::clone(&shards), (beginning, plan), (opened, seeks), ready);
     renewer::start(Arc::clone(&context), Arc::clone(&shards), coordinator);
     dead_letters::start(&context, &shards);
     #[cfg(feature = "metrics")]
@@ -90,11 +90,11 @@ async fn checked_streams(context: &SubscriptionContext) -> Result<Beginning, Kin
     let described = usable(context, &context.stream, create).await;
     let Described { created, now, .. } =
         described.map_err(|failure| KinesisError::refused(&context.stream, failure))?;
+    let present = Present::new(now.map(|now| now.0), clock::unix_millis());
     if let Some(dead_letter) = &context.settings.retries.dead_letter {
         check_dead_letter(context, dead_letter).await?;
     }
-    let local = || ServiceTime(clock::unix_millis() - LOCAL_CLOCK_SLACK_MILLIS);
-    Ok(Beginning { moment: now.unwrap_or_else(local), created })
+    Ok(Beginning::new(present, created))
 }
 
 /// Whether the dead-letter stream exists. Credentials may allow nothing but to write to it, and an outage passes before

@@ -1,6 +1,6 @@
-//! Wall time. Only this file reads it, for three uses that the monotonic clock cannot serve: to refuse a start in the
-//! future, as a last resort if the service does not report its own time, and to notice that the host was suspended. It
-//! can only make a lease end earlier, never later.
+//! Wall time. Only this file reads it, for two uses that the monotonic clock cannot serve: as a last resort if the
+//! service does not report its own time, and to notice that the host was suspended. It can only make a lease end
+//! earlier, never later.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -9,12 +9,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures::{StreamExt, stream};
 use tokio::{
     sync::oneshot,
-    time::{Duration, Instant, sleep, timeout_at},
+    time::{Duration, Instant, sleep, timeout, timeout_at},
 };
 
 use super::{CALLS_AT_ONCE, Coordinator, Phase, opening::SubscriptionOpening};
 use crate::{
-    config::position::{Origin, Position},
+    config::{
+        position::{Origin, Position},
+        present::Present,
+    },
     coordination::lineage::{self, InitialShards, Verdict},
     error::{
         KinesisError,
@@ -27,11 +30,15 @@ use crate::{
     },
     state::shard::Shard,
     types::id::ShardId,
+    util::clock,
 };
 
 /// How many throttled calls for one iterator are retried before its shard stays where it is. All shards of the stream
 /// ask at once.
 const MOST_THROTTLES: u32 = 10;
+
+/// How long a seek waits for the service's time.
+const CLOCK_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long a seek waits for iterators. Meanwhile the instance takes no leases and hands none over.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -52,13 +59,33 @@ struct Move {
 impl Coordinator {
     /// Moves the shards that can be moved at once. The next pass opens those that must be taken first.
     pub(super) async fn seek(&mut self, Seek { position, done }: Seek) {
-        self.context.events.finish(false);
-        let moved = match &position {
-            Position::Sequence(shard, number) => self.seek_one(shard, Origin::At(number.clone())).await,
-            Position::Horizon | Position::Latest | Position::Timestamp(_) => self.seek_all(position).await,
+        let moved = match self.settled(position).await {
+            Ok(position) => self.seek_to(position).await,
+            Err(refused) => Err(refused),
         };
         // It fails only if the caller dropped its future.
         let _ = done.send(moved);
+    }
+
+    /// The position, with the service's present in place of a time that is slightly ahead (R6). Only a time that may
+    /// be ahead is worth a call: a host that was suspended knows no more than a time that the service has passed.
+    async fn settled(&self, position: Position) -> Result<Position, KinesisError> {
+        if self.beginning.present().is_past(&position) {
+            return Ok(position);
+        }
+        let described = timeout(CLOCK_LIMIT, self.context.service.describe(&self.context.stream)).await;
+        let told = described.ok().and_then(Result::ok).and_then(|described| described.now);
+        let present =
+            told.map_or_else(|| self.beginning.present(), |now| Present::new(Some(now.0), clock::unix_millis()));
+        present.settle("position", position)
+    }
+
+    async fn seek_to(&mut self, position: Position) -> Result<(), KinesisError> {
+        self.context.events.finish(false);
+        match &position {
+            Position::Sequence(shard, number) => self.seek_one(shard, Origin::At(number.clone())).await,
+            Position::Horizon | Position::Latest | Position::Timestamp(_) => self.seek_all(position).await,
+        }
     }
 
     async fn seek_one(&mut self, shard_id: &ShardId, to: Origin) -> Result<(), KinesisError> {

@@ -43,9 +43,9 @@ fn judge(failures: impl IntoIterator<Item = (Work, Cure)>, is_slow: bool, waited
     for failure in failures {
         match failure {
             (Work::ReadLeases | Work::WriteLeases, Cure::Person) => return StartVerdict::Failed,
-            (Work::ReadLeases, Cure::Time) if is_slow && waited >= SLOW_LIMIT => {}
-            (Work::ReadLeases, Cure::Time) if !is_slow && waited >= START_LIMIT => verdict = StartVerdict::Failed,
-            (Work::ReadLeases, Cure::Time) => verdict = StartVerdict::Again,
+            (Work::ReadLeases, Cure::Time | Cure::Either) if is_slow && waited >= SLOW_LIMIT => {}
+            (Work::ReadLeases, _) if !is_slow && waited >= START_LIMIT => verdict = StartVerdict::Failed,
+            (Work::ReadLeases, _) => verdict = StartVerdict::Again,
             // A take that failed is repeated by the next pass, and the other shards are read meanwhile.
             _ => {}
         }
@@ -118,6 +118,9 @@ mod tests {
             (vec![(Work::WriteLeases, person)], false, 0, StartVerdict::Failed),
             (vec![(Work::ReadLeases, time)], false, 59, StartVerdict::Again),
             (vec![(Work::ReadLeases, time)], false, 60, StartVerdict::Failed),
+            (vec![(Work::ReadLeases, Cure::Either)], false, 59, StartVerdict::Again),
+            (vec![(Work::ReadLeases, Cure::Either)], false, 60, StartVerdict::Failed),
+            (vec![(Work::WriteLeases, Cure::Either)], false, 60, StartVerdict::Started),
             (vec![(Work::ReadLeases, time)], true, 4, StartVerdict::Again),
             (vec![(Work::ReadLeases, time)], true, 5, StartVerdict::Started),
             (vec![(Work::ReadLeases, time), (Work::WriteLeases, person)], true, 5, StartVerdict::Failed),

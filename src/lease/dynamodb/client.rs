@@ -132,7 +132,10 @@ impl Connected {
     /// The client, once there are credentials.
     async fn ready(&self) -> Result<Client, StoreError> {
         if let Some(credentials) = &self.credentials {
-            let unready = |error: LoadError| StoreError::new("no credentials for DynamoDB").caused_by(error.cause());
+            let unready = |error: LoadError| {
+                let failed = StoreError::new("no credentials for DynamoDB").with_kind(StoreErrorKind::Credentials);
+                failed.caused_by(error.cause())
+            };
             credentials.ready(CREDENTIALS_WAIT).await.map_err(unready)?;
         }
         Ok(self.client.clone())
@@ -227,6 +230,26 @@ mod tests {
         DynamoDbLeaseStore::from_config("leases", config).unwrap()
     }
 
+    // X2
+    #[tokio::test(start_paused = true)]
+    async fn each_answer_has_the_kind_by_which_the_library_reacts() {
+        let table = [
+            ("AccessDeniedException", StoreErrorKind::Unusable),
+            ("ResourceNotFoundException", StoreErrorKind::Unusable),
+            ("UnrecognizedClientException", StoreErrorKind::Credentials),
+            ("InvalidSignatureException", StoreErrorKind::Credentials),
+            ("MissingAuthenticationTokenException", StoreErrorKind::Credentials),
+            ("ExpiredTokenException", StoreErrorKind::Credentials),
+            ("ItemCollectionSizeLimitExceededException", StoreErrorKind::Temporary),
+        ];
+        for (code, kind) in table {
+            let answer = format!(r#"{{"__type":"{code}","message":"no"}}"#);
+            let canned = Canned::new([(400, answer.as_str()); 9]);
+            let store = DynamoDbLeaseStore::from_config("leases", canned.config().build()).unwrap();
+            assert_eq!(store.leases("default", "orders").await.unwrap_err().kind(), kind, "{code}");
+        }
+    }
+
     // L3
     #[tokio::test(start_paused = true)]
     async fn credentials_that_load_slowly_delay_a_call_and_a_failure_names_them() {
@@ -236,6 +259,7 @@ mod tests {
 
         let (slow, start) = (store(Duration::from_millis(3_500)), Instant::now());
         let late = slow.leases("default", "orders").await.unwrap_err();
+        assert_eq!(late.kind(), StoreErrorKind::Credentials);
         assert_eq!(
             Chain(&late).to_string(),
             "no credentials for DynamoDB: the credentials are still being loaded after 2s"

@@ -156,10 +156,12 @@ impl Table {
         };
         let table = &self.name;
         let is_denied = matches!(error.code(), Some("AccessDeniedException" | "AccessDenied" | "NotAuthorized"));
-        let store_kind = if has_another_key || is_denied || kind == FailureKind::NotFound {
-            StoreErrorKind::Unusable
-        } else {
-            StoreErrorKind::Temporary
+        let store_kind = match kind {
+            _ if has_another_key || is_denied => StoreErrorKind::Unusable,
+            FailureKind::NotFound => StoreErrorKind::Unusable,
+            // A key that does not exist, or a wrong signature: new credentials may come.
+            FailureKind::Denied | FailureKind::Credentials => StoreErrorKind::Credentials,
+            _ => StoreErrorKind::Temporary,
         };
         let failure =
             StoreError::new(format!("table {table:?}, {label} failed: {detail}{remedy}")).with_kind(store_kind);

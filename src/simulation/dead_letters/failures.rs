@@ -111,7 +111,7 @@ async fn a_missing_or_denied_dead_letter_stream_is_tried_once_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_no_dead_letter_can_hold_is_yielded_as_an_error() {
     let harness = Harness::new(&["a"]);
-    harness.kinesis.put_bytes("a", 10 << 20);
+    harness.kinesis.put_data("a", vec![b'.'; (10 << 20) - 1]);
     harness.kinesis.put("a", 2);
     let me = harness.instance("me");
     me.service.fail(Rule::on(ServiceOp::PutRecord), FailureKind::Rejected);

@@ -196,9 +196,8 @@ impl Shard {
             let generation = inner.tracker.generation();
             if inner.delivers(generation) { generation.saturating_sub(1) } else { generation }
         });
-        let is_over = |returned: &Returned| returned.shard == self.id && returned.ticket.generation() <= over;
-        self.context.dead_letter_queue.forget(is_over);
-        self.context.events.forget(is_over);
+        self.context.dead_letter_queue.forget(&self.id, over);
+        self.context.events.forget(&self.id, over);
     }
 
     fn dispose(&self, returned: Returned) -> RedeliveryDecision {

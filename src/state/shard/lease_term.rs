@@ -139,8 +139,8 @@ impl LeaseTerm {
         self.renew_at -= settings.renew_interval.mul_f64(part);
     }
 
-    /// When a renewal that is due can wait no longer. None if that time has come.
-    pub(crate) fn renewal_waits_until(&self, now: Instant, settings: &Settings) -> Option<Instant> {
+    /// When a renewal or another bounded call that is due can wait no longer. None if that time has come.
+    pub(crate) fn bounded_call_waits_until(&self, now: Instant, settings: &Settings) -> Option<Instant> {
         Some(self.renew_at + settings.renew_interval / 2).filter(|until| now < *until)
     }
 

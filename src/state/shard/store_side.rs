@@ -36,13 +36,15 @@ pub(crate) struct InFlightOp {
     pub(crate) held: Held,
     /// The generation for which the call was due.
     generation: u64,
+    /// Few such calls are under way at once: a renewal, or a write for a lease that is being given up.
+    pub(crate) is_bounded: bool,
 }
 
 /// What the renewer has to do for a shard now.
 #[derive(Clone, Debug)]
 pub(crate) enum NextOp {
     None,
-    /// A renewal is due and waits until fewer are under way, but no longer than this.
+    /// A bounded call is due and waits until fewer are under way, but no longer than this.
     WaitsUntil(Instant),
     Send(InFlightOp),
 }
@@ -199,22 +201,23 @@ impl Shard {
         })
     }
 
-    /// The store call that is due now, noted as sent. With `renewals_wait`, a renewal is sent only if it is late.
-    pub(crate) fn next_op(&self, now: Instant, renewals_wait: bool) -> NextOp {
+    /// The store call that is due now, noted as sent. With `is_busy`, a bounded call is sent only if it is late.
+    pub(crate) fn next_op(&self, now: Instant, is_busy: bool) -> NextOp {
         let settings = &self.context.settings;
         self.write(|inner| {
             self.notice_suspension(inner, now);
             let Some(term) = inner.term.as_mut() else { return NextOp::None };
             let Some(store_op) = term.store_op(&inner.tracker, now, settings) else { return NextOp::None };
-            if store_op == StoreOp::Renew
-                && renewals_wait
-                && let Some(until) = term.renewal_waits_until(now, settings)
+            let is_bounded = store_op == StoreOp::Renew || term.is_leaving();
+            if is_bounded
+                && is_busy
+                && let Some(until) = term.bounded_call_waits_until(now, settings)
             {
                 return NextOp::WaitsUntil(until);
             }
             term.op_sent();
             let generation = inner.tracker.generation();
-            NextOp::Send(InFlightOp { store_op, held: term.held.clone(), generation })
+            NextOp::Send(InFlightOp { store_op, held: term.held.clone(), generation, is_bounded })
         })
     }
 
