@@ -1,9 +1,10 @@
 //! Everything that a pipeline needs, in one import: `use kinesis_stream::prelude::*;`
 //!
 //! It has the types of this crate that pipelines name, the combinators of [`futures`], and what those lack:
-//! [`buffer_by_key`] and [`buffer_by_shard`](DeliveryStreamExt::buffer_by_shard).
+//! [`buffer_by_key`] and [`buffer_by_shard`](DeliveryStreamExt::buffer_by_shard), [`chunks_timeout`] and
+//! [`try_chunks_timeout`].
 //! If you also import the `StreamExt` of tokio-stream, calls such as `.map` and `.next` become ambiguous; call that
-//! trait by its full path instead, as in `tokio_stream::StreamExt::chunks_timeout(stream, 500, timeout)`.
+//! trait by its full path instead.
 //!
 //! Which combinator to use:
 //!
@@ -15,7 +16,8 @@
 //! | pass results on in order | [`try_buffered`], [`buffered`] | is passed on |
 //! | work on many keys at once, on each key in order | [`buffer_by_key`] | is passed on |
 //! | write batches | [`batches`] | is passed on |
-//! | chunk what you made of deliveries | [`ready_chunks`], `chunks_timeout` of tokio-stream | is inside the chunk |
+//! | chunk what you made of deliveries | [`try_chunks_timeout`] | comes after the items before it |
+//! | the same, of any items | [`chunks_timeout`], [`ready_chunks`] | is inside the chunk |
 //! | feed a sink | [`forward`] | ends the pipeline |
 //!
 //! [`try_for_each_concurrent`]: TryStreamExt::try_for_each_concurrent
@@ -25,6 +27,8 @@
 //! [`buffered`]: StreamExt::buffered
 //! [`buffer_by_key`]: DeliveryStreamExt::buffer_by_key
 //! [`batches`]: Subscription::batches
+//! [`chunks_timeout`]: ChunkStreamExt::chunks_timeout
+//! [`try_chunks_timeout`]: TryChunkStreamExt::try_chunks_timeout
 //! [`ready_chunks`]: StreamExt::ready_chunks
 //! [`forward`]: StreamExt::forward
 //!
@@ -53,7 +57,7 @@
 pub use futures::{FutureExt, SinkExt, Stream, StreamExt, TryFutureExt, TryStreamExt, future, sink, stream};
 
 pub use crate::{
-    Acker, Batch, Batches, Commit, ConnectedKinesisBroker, Delivery, DeliveryStreamExt, ErrorClass, KinesisBroker,
-    KinesisError, KinesisPosition, KinesisStream, OnDrop, Outgoing, PublishError, PublishOrder, PublishSink, PublishTo,
-    Publisher, Seeker, Subscription, commit_all,
+    Acker, Batch, Batches, ChunkStreamExt, Commit, ConnectedKinesisBroker, Delivery, DeliveryStreamExt, ErrorClass,
+    KinesisBroker, KinesisError, KinesisPosition, KinesisStream, OnDrop, Outgoing, PublishError, PublishOrder,
+    PublishSink, PublishTo, Publisher, Seeker, Subscription, TryChunkStreamExt, commit_all,
 };

@@ -7,7 +7,9 @@
 //!    errors that the library handles.
 //! 3. [`batches`]: many records at a time, over [`batch_builder`] (pure) and [`batch`] (what the user gets).
 //! 4. [`buffer_by`]: parallel work in the order of each key, over [`key_queues`] (pure).
-//! 5. The handles: [`close`], [`seek`], [`stats_handle`].
+//! 5. [`delivery_stream_ext`]: these adapters on every stream of deliveries.
+//! 6. [`chunks`]: chunks of any stream, for what a pipeline made of deliveries.
+//! 7. The handles: [`close`], [`seek`], [`stats_handle`].
 //!
 //! Only `broker` and the crate root use this folder. Nothing here runs while the user does not poll: the tasks of a
 //! subscription live in `coordination`, `reading` and `dead_letters`.
@@ -16,7 +18,9 @@ pub(crate) mod batch;
 mod batch_builder;
 pub(crate) mod batches;
 pub(crate) mod buffer_by;
+pub(crate) mod chunks;
 pub(crate) mod close;
+pub(crate) mod delivery_stream_ext;
 pub(crate) mod descriptor;
 mod key_queues;
 pub(crate) mod seek;

@@ -1,5 +1,5 @@
 //! Stream combinators on a subscription: which records they yield, in which order, and which checkpoint they leave. The
-//! prelude provides everything that they need, except `chunks_timeout`, which is tokio-stream's.
+//! prelude provides everything that they need.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper fails the test")]
 
@@ -150,8 +150,7 @@ async fn buffered_works_on_several_records_at_once_and_keeps_their_order() {
 async fn chunks_timeout_yields_full_batches_and_a_partial_batch_at_the_timeout() {
     let (kinesis, store, after) = holding(10).await;
     let mut quakes = tolerant(&kinesis, &store).await;
-    // The one combinator here that is not in the prelude.
-    let batches = tokio_stream::StreamExt::chunks_timeout(&mut quakes, 4, Duration::from_millis(50)).take(3);
+    let batches = (&mut quakes).chunks_timeout(4, Duration::from_millis(50)).take(3);
     let settled =
         batches.map(|batch| batch.into_iter().collect::<Result<Vec<Delivery>, _>>()).and_then(async |batch| {
             let texts = texts(&batch);

@@ -15,7 +15,7 @@ use crate::{
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{CapturedLogs, Harness, Instance, error, horizon, names, next, seconds, take, within},
-    subscription::{Subscription, buffer_by::DeliveryStreamExt, descriptor::KinesisStream},
+    subscription::{Subscription, delivery_stream_ext::DeliveryStreamExt, descriptor::KinesisStream},
 };
 
 mod at_tip;

@@ -14,7 +14,7 @@ use crate::{
     delivery::{Acker, Delivery},
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Harness, error, horizon, millis, name, names, next, seconds, take, within},
-    subscription::{Subscription, batch::Batch, buffer_by::DeliveryStreamExt, descriptor::KinesisStream},
+    subscription::{Subscription, batch::Batch, delivery_stream_ext::DeliveryStreamExt, descriptor::KinesisStream},
     types::commit::Commit,
 };
 

@@ -16,7 +16,7 @@ use crate::{
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{Harness, horizon, millis, name, names, seconds, within},
-    subscription::buffer_by::DeliveryStreamExt,
+    subscription::delivery_stream_ext::DeliveryStreamExt,
 };
 
 /// Gives `a0` back at its first attempt, and settles all others. Returns the record, its attempt and the time.

@@ -12,7 +12,7 @@ use crate::{
     delivery::Delivery,
     error::service::FailureKind,
     simulation::harness::{Harness, beside_another, horizon, millis, name, names, seconds, take, within},
-    subscription::buffer_by::DeliveryStreamExt,
+    subscription::delivery_stream_ext::DeliveryStreamExt,
     types::commit::Commit,
 };
 

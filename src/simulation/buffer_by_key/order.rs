@@ -9,7 +9,7 @@ use crate::{
     delivery::Delivery,
     error::KinesisError,
     simulation::harness::{Harness, millis, name, seconds},
-    subscription::buffer_by::DeliveryStreamExt,
+    subscription::delivery_stream_ext::DeliveryStreamExt,
 };
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use tokio::{
 use crate::{
     delivery::Delivery,
     simulation::harness::{Harness, horizon, millis, name},
-    subscription::buffer_by::DeliveryStreamExt,
+    subscription::delivery_stream_ext::DeliveryStreamExt,
     util::mutex::lock,
 };
 

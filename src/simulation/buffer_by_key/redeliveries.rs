@@ -1,5 +1,7 @@
 //! Keys that a returned record blocks (A7).
 
+use std::pin::pin;
+
 use futures::TryStreamExt;
 use tokio::time::sleep;
 
@@ -8,7 +10,7 @@ use super::{History, on, results, second};
 use crate::{
     delivery::Delivery,
     simulation::harness::{Harness, horizon, name, names, seconds},
-    subscription::buffer_by::DeliveryStreamExt,
+    subscription::delivery_stream_ext::DeliveryStreamExt,
 };
 
 // A7
@@ -78,7 +80,7 @@ async fn a_key_continues_if_its_blocking_record_is_settled_elsewhere() {
         }
         _ => second(delivery, &harness, &history).await,
     };
-    let mut work = on(&harness).await.try_filter_map(put_aside).buffer_by_key(10, work);
+    let mut work = pin!(on(&harness).await.try_filter_map(put_aside).buffer_by_key(10, work));
     assert_eq!(results(&mut work, seconds(20)).await, ["failed", "failed", "a1#1", "a2#1"]);
     assert_eq!(history.take(), ["a1#1 at 3000", "a2#1 at 4000"]);
     assert_eq!(harness.checkpoint("a").await, "after a2");
