@@ -397,7 +397,7 @@ pub enum ErrorClass {
     /// [`Subscription::tolerant`](crate::Subscription::tolerant) logs and drops these errors.
     Transient,
     /// The library skipped records that the service no longer keeps, and reads on. It is logged at ERROR, and
-    /// [`SubscriptionStats::losses`](crate::SubscriptionStats::losses) counts it. `tolerant` drops these errors, too.
+    /// [`SubscriptionStats::errors`](crate::SubscriptionStats::errors) counts it. `tolerant` drops these errors, too.
     Loss,
     /// The library keeps trying, but only a person can end the failure, and it has lasted for the
     /// [`patience`](crate::KinesisStream::patience) of the subscription.

@@ -69,3 +69,4 @@ mod stop_at_tip;
 mod store_failures;
 mod storm;
 mod suspended_host;
+mod tolerant;

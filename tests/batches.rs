@@ -7,8 +7,8 @@ use std::{
     sync::Mutex,
 };
 
-use futures::{StreamExt, TryStreamExt};
-use kinesis_stream::{Batch, Batches, Checkpoint, Commit, MemoryLeaseStore};
+use futures::{Stream, StreamExt, TryStreamExt};
+use kinesis_stream::{Batch, Checkpoint, Commit, KinesisError, MemoryLeaseStore};
 use kinesis_stream_support::{Emulator, Harness, Op, unique};
 use tokio::time::{Duration, timeout};
 
@@ -23,7 +23,7 @@ async fn stream(harness: &Harness, name: &str, shards: u32, records: usize) -> S
     stream
 }
 
-async fn next(batches: &mut Batches) -> Batch {
+async fn next(batches: &mut (impl Stream<Item = Result<Batch, KinesisError>> + Unpin)) -> Batch {
     timeout(PATIENCE, batches.next())
         .await
         .expect("an item arrives in time")

@@ -172,6 +172,14 @@ impl<T> Delivery<T> {
         self.shares_shard(other) && self.acker.delivered.ticket.shares_generation(other.acker.delivered.ticket)
     }
 
+    /// Warns, once per subscription, if its bound keeps batches of this size from filling (A5).
+    pub(crate) fn check_batch_size(&self, size: usize) {
+        let context = &self.acker.delivered.shard.context;
+        if context.settings.max_in_flight / 2 < size {
+            context.warn_of_small_bound(size);
+        }
+    }
+
     /// Settles the record and waits until the lease store holds a checkpoint that covers it, or until it is clear that
     /// no checkpoint will cover it for now: [`Commit`] says which. Concurrent commits of one shard share one write.
     ///

@@ -1,6 +1,6 @@
 //! Records in batches: when a batch is yielded, what it holds, and how settling it works (R7, A1, A2, A5).
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use tokio::time::{Duration, timeout};
 
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     subscription::{batch::Batch, batches::Batches, descriptor::KinesisStream},
 };
 
+mod behind_combinators;
 mod by_shard;
 mod errors;
 mod filling;
@@ -18,17 +19,22 @@ mod settling;
 const LONG: Duration = Duration::from_hours(1);
 
 /// The next item or the end.
-async fn item(batches: &mut Batches) -> Option<Result<Batch, KinesisError>> {
+async fn item(
+    batches: &mut (impl Stream<Item = Result<Batch, KinesisError>> + Unpin),
+) -> Option<Result<Batch, KinesisError>> {
     timeout(LONG, batches.next()).await.expect("an item comes within an hour")
 }
 
 /// The next item, which must be a batch.
-async fn next(batches: &mut Batches) -> Batch {
+async fn next(batches: &mut (impl Stream<Item = Result<Batch, KinesisError>> + Unpin)) -> Batch {
     item(batches).await.expect("the stream continues").unwrap()
 }
 
 /// The names of the next batch's records, and the time at which it was yielded.
-async fn timed(harness: &Harness, batches: &mut Batches) -> (Vec<String>, u128) {
+async fn timed(
+    harness: &Harness,
+    batches: &mut (impl Stream<Item = Result<Batch, KinesisError>> + Unpin),
+) -> (Vec<String>, u128) {
     let batch = next(batches).await;
     let names = batch_names(&batch);
     batch.ack();

@@ -86,6 +86,7 @@ pub(crate) struct Gauges {
 struct Warned {
     of_drop: AtomicBool,
     of_small_reads: AtomicBool,
+    of_small_bound: AtomicBool,
 }
 
 /// Whether this is the first time that this warning is due.
@@ -251,6 +252,17 @@ impl SubscriptionContext {
                 stream = %self.stream, %shard, ?behind, read_limit = self.read_limit(),
                 "the shard falls behind while every read returns all the records it asked for, which is one batch: use \
                  larger batches, or let reads ask for more than a batch with `keep_read_limit` (logged once)"
+            );
+        }
+    }
+
+    /// Warns, once per subscription, that batches of this size cannot fill (A5).
+    pub(crate) fn warn_of_small_bound(&self, size: usize) {
+        if is_first(&self.warned.of_small_bound) {
+            tracing::warn!(
+                stream = %self.stream, size, max_in_flight = self.settings.max_in_flight,
+                "batches can go out less than full: set `max_in_flight` to at least twice their size, so that one is \
+                 filled while another is worked on (logged once)"
             );
         }
     }

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    delivery::{Delivery, ack_all, commit_all},
+    delivery::{Delivery, TryMapError, ack_all, commit_all},
     error::KinesisError,
     types::commit::Commit,
 };
@@ -38,10 +38,11 @@ use crate::{
 ///
 /// ```
 /// # use kinesis_stream::{Batch, Delivery};
-/// /// Rejects records that cannot be decoded: a redelivery would not help.
-/// fn decoded(batch: Batch) -> Batch<String> {
-///     let decode = |delivery: Delivery| delivery.try_map(|bytes| String::from_utf8(bytes.to_vec()));
-///     batch.into_iter().filter_map(|delivery| decode(delivery).map_err(|malformed| malformed.reject()).ok()).collect()
+/// /// Acknowledges records without a payload, which there is nothing to do for.
+/// fn with_payload(batch: Batch) -> Batch {
+///     let (rest, empty): (Batch, Batch) = batch.into_iter().partition(|delivery| !delivery.payload().is_empty());
+///     empty.ack();
+///     rest
 /// }
 /// ```
 ///
@@ -84,6 +85,29 @@ impl<T> Batch<T> {
     /// Maps every payload, as [`Delivery::map`] does.
     pub fn map<U>(self, mut map: impl FnMut(T) -> U) -> Batch<U> {
         self.into_iter().map(|delivery| delivery.map(&mut map)).collect()
+    }
+
+    /// Decodes every payload, as [`Delivery::try_map`] does. Returns the batch of those that were decoded, and one
+    /// error for each of the others, both in their order. You still have to settle the deliveries in the errors.
+    ///
+    /// ```
+    /// # use kinesis_stream::{Batch, TryMapError};
+    /// /// Rejects records that cannot be decoded: a redelivery would not help.
+    /// fn decoded(batch: Batch) -> Batch<String> {
+    ///     let (texts, malformed) = batch.try_map(|bytes| String::from_utf8(bytes.to_vec()));
+    ///     malformed.into_iter().for_each(TryMapError::reject);
+    ///     texts
+    /// }
+    /// ```
+    pub fn try_map<U, E>(self, mut map: impl FnMut(&T) -> Result<U, E>) -> (Batch<U>, Vec<TryMapError<T, E>>) {
+        let (mut mapped, mut failed) = (Batch::default(), Vec::new());
+        for delivery in self {
+            match delivery.try_map(&mut map) {
+                Ok(delivery) => mapped.deliveries.push(delivery),
+                Err(error) => failed.push(error),
+            }
+        }
+        (mapped, failed)
     }
 
     /// Keeps the first `n` here and returns the rest, which is empty if there are no more than `n`.

@@ -22,32 +22,32 @@ pub(super) enum Grouping {
 
 /// A batch that is being filled. It holds at least one record.
 #[derive(Debug)]
-struct OpenBatch {
+struct OpenBatch<T> {
     since: Instant,
-    batch: Batch,
+    batch: Batch<T>,
 }
 
 /// The batches that are being filled: one, or one for each shard.
 #[derive(Debug)]
-pub(super) struct BatchBuilder {
+pub(super) struct BatchBuilder<T> {
     pub(super) size: usize,
     pub(super) max_wait: Duration,
     grouping: Grouping,
     /// In the order of their first records, so also in the order in which they are due.
-    open: Vec<OpenBatch>,
+    open: Vec<OpenBatch<T>>,
     /// The index of the batch that got the last record.
     last: usize,
     /// Batches that are done, in the order in which they were.
-    closed: VecDeque<Batch>,
+    closed: VecDeque<Batch<T>>,
 }
 
-impl BatchBuilder {
+impl<T> BatchBuilder<T> {
     pub(super) fn new(size: usize, max_wait: Duration, grouping: Grouping) -> Self {
         Self { size, max_wait, grouping, open: Vec::new(), last: 0, closed: VecDeque::new() }
     }
 
     /// Adds a record.
-    pub(super) fn add(&mut self, delivery: Delivery) {
+    pub(super) fn add(&mut self, delivery: Delivery<T>) {
         let mut place = self.place(&delivery);
         // Records of an earlier generation of the shard go out first, in a batch without this one.
         if let Some(at) = place.filter(|at| !self.shares_generation(*at, &delivery)) {
@@ -67,7 +67,7 @@ impl BatchBuilder {
     }
 
     /// A full batch, if there is one. If an unfinished batch is due by then, it goes first.
-    pub(super) fn take_closed(&mut self) -> Option<Batch> {
+    pub(super) fn take_closed(&mut self) -> Option<Batch<T>> {
         if self.closed.is_empty() {
             return None;
         }
@@ -81,8 +81,13 @@ impl BatchBuilder {
     }
 
     /// The first unfinished batch.
-    pub(super) fn take_first(&mut self) -> Option<Batch> {
+    pub(super) fn take_first(&mut self) -> Option<Batch<T>> {
         (!self.open.is_empty()).then(|| self.open.remove(0).batch)
+    }
+
+    /// Whether it holds no record.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.closed.is_empty()
     }
 
     /// Gives back all records: no handler has seen them.
@@ -92,8 +97,8 @@ impl BatchBuilder {
     }
 
     /// The index of the batch for this record. Records come in runs of one shard, so it tries the last one first.
-    fn place(&self, delivery: &Delivery) -> Option<usize> {
-        let takes = |open: &OpenBatch| match self.grouping {
+    fn place(&self, delivery: &Delivery<T>) -> Option<usize> {
+        let takes = |open: &OpenBatch<T>| match self.grouping {
             Grouping::Mixed => true,
             Grouping::ByShard => open.batch.deliveries.first().is_some_and(|first| first.shares_shard(delivery)),
         };
@@ -101,7 +106,7 @@ impl BatchBuilder {
         last.or_else(|| self.open.iter().position(takes))
     }
 
-    fn shares_generation(&self, at: usize, delivery: &Delivery) -> bool {
+    fn shares_generation(&self, at: usize, delivery: &Delivery<T>) -> bool {
         let first = self.open[at].batch.deliveries.first();
         self.grouping == Grouping::Mixed || first.is_some_and(|first| first.shares_generation(delivery))
     }

@@ -1,20 +1,29 @@
 //! The stream of batches, and the methods that make one of a subscription.
 //!
+//! [`Batches`] polls its source. Which record goes into which batch is decided in `batch_builder`.
+//!
 //! **A batch is cut when it is delivered,** not when its page is read. Pages stay whole, so a batch has its exact size
 //! even if reads were larger before, or become larger again. Readers look up how much to ask for in one shared cell
 //! before each read.
 //!
 //! **An impossible size is refused by the call** and not by the first value of the stream. So a `?` after the call is
-//! enough, and a retry loop never sees the error.
+//! enough, and a retry loop never sees the error. Behind other combinators nobody knows the subscription before the
+//! first record, so a `max_in_flight` that is too small is a warning there.
+//!
+//! **An error waits until the next poll of the source,** which tells whether it is the last item: the error that ends
+//! the source is yielded after the batches, any other one before them.
 
 use std::{
-    fmt, mem,
+    fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use futures::Stream;
+use bytes::Bytes;
+use futures::{Stream, stream::FusedStream};
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use super::{
@@ -25,7 +34,9 @@ use super::{
 };
 use crate::{
     config::limits::{RECORDS_OF_A_READ, within},
-    error::{ErrorClass, KinesisError},
+    delivery::Delivery,
+    error::KinesisError,
+    state::context::SubscriptionContext,
     util::timer::Timer,
 };
 
@@ -33,56 +44,92 @@ use crate::{
 /// pace, so that records that are ready in several shards share a batch.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
-/// A [`Subscription`] in batches. Made by [`Subscription::batches`] and the methods like it.
-///
-/// - **It yields** a [`Batch`] or an error. A batch has at least one and at most `size` deliveries, those of each shard
-///   in their order. It is yielded as soon as it is full, and at the latest [`max_wait`](Self::max_wait) after its
-///   first record. If the stream is polled later than that, the batch also gets the records that are ready by then.
-/// - **An error** is yielded at once, before the batch that is being filled. That batch loses nothing and continues to
-///   fill. An error of class [`Fatal`](ErrorClass::Fatal), always the last one, is yielded after the batch.
-/// - **It ends** when the subscription ends. An unfinished batch is yielded at once before that.
-///
-/// Records of an unfinished batch count as in flight. Dropping the stream gives them back without counting an attempt,
-/// whatever [`on_drop`](crate::KinesisStream::on_drop) says, and drops the subscription.
-///
-/// # Reading
-///
-/// Each read asks for as many records as a batch holds, so the library reads hardly more than you take. A shard is read
-/// at most five times a second. Batches of fewer than 200 records therefore read a shard more slowly than the thousand
-/// records a second that it accepts; batches of 10 read fifty records a second from each shard. If a shard falls behind
-/// for that reason, one warning says so. [`keep_read_limit`](Self::keep_read_limit) keeps the reads at their usual
-/// size.
-///
-/// # Cancel safety
-///
-/// `next` is cancel safe: an unfinished batch stays in the stream.
-///
-/// # Panics
-///
-/// Polling panics outside of a tokio runtime.
-#[must_use = "streams do nothing unless polled"]
-pub struct Batches {
-    subscription: Subscription,
-    builder: BatchBuilder,
-    upstream: Upstream,
-    timer: Timer,
+/// The setting in errors.
+const WHAT: &str = "batch size";
+
+pin_project! {
+    /// A [`Subscription`] in batches, or another stream of deliveries. Made by [`Subscription::batches`],
+    /// [`DeliveryStreamExt::batches`](crate::DeliveryStreamExt::batches) and the methods like them.
+    ///
+    /// - **It yields** a [`Batch`] or an error. A batch has at least one and at most `size` deliveries, those of each shard
+    ///   in their order. It is yielded as soon as it is full, and at the latest [`max_wait`](Self::max_wait) after its
+    ///   first record. If the stream is polled later than that, the batch also gets the records that are ready by then.
+    /// - **An error** is yielded at once, before the batch that is being filled. That batch loses nothing and continues to
+    ///   fill. An error right before the end of the source, such as one of class [`Fatal`](crate::ErrorClass::Fatal), is
+    ///   yielded after the batch.
+    /// - **It ends** when its source ends. An unfinished batch is yielded at once before that.
+    ///
+    /// Records of an unfinished batch count as in flight. Dropping the stream gives them back without counting an attempt,
+    /// whatever [`on_drop`](crate::KinesisStream::on_drop) says, and drops the source.
+    ///
+    /// # Reading
+    ///
+    /// Batches of a [`Subscription`] or a [`Tolerant`] one set the size of its reads; behind other combinators, reads keep
+    /// their usual size.
+    ///
+    /// Each read asks for as many records as a batch holds, so the library reads hardly more than you take. A shard is read
+    /// at most five times a second. Batches of fewer than 200 records therefore read a shard more slowly than the thousand
+    /// records a second that it accepts; batches of 10 read fifty records a second from each shard. If a shard falls behind
+    /// for that reason, one warning says so. [`keep_read_limit`](Self::keep_read_limit) keeps the reads at their usual
+    /// size.
+    ///
+    /// # Cancel safety
+    ///
+    /// `next` is cancel safe: an unfinished batch stays in the stream.
+    ///
+    /// # Panics
+    ///
+    /// Polling panics outside of a tokio runtime.
+    #[must_use = "streams do nothing unless polled"]
+    pub struct Batches<S = Subscription, T = Bytes, E = KinesisError> {
+        #[pin]
+        source: S,
+        filling: Filling<T, E>,
+    }
+
+    impl<S, T, E> PinnedDrop for Batches<S, T, E> {
+        // No handler saw the records of an unfinished batch, so even `ack_on_drop` does not acknowledge them.
+        fn drop(this: Pin<&mut Self>) {
+            this.project().filling.builder.give_back();
+        }
+    }
 }
 
-/// What the subscription will still yield.
+/// All of the batches except their source.
 #[derive(Debug)]
-enum Upstream {
-    Open,
-    /// Nothing, and this error comes after the last batch.
-    Failed(KinesisError),
-    Ended,
+struct Filling<T, E> {
+    builder: BatchBuilder<T>,
+    /// An error of the source that is not known to be its last item.
+    error: Option<E>,
+    ended: bool,
+    timer: Timer,
+    /// The subscription whose reads these batches set. None behind other combinators.
+    context: Option<Arc<SubscriptionContext>>,
 }
 
-impl Batches {
-    fn new(subscription: Subscription, size: usize, grouping: Grouping) -> Result<Self, KinesisError> {
-        let limit = check(size, subscription.context().settings.max_in_flight)?;
-        subscription.context().set_read_limit(limit);
+impl<S, T, E> Batches<S, T, E> {
+    /// Batches of any stream of deliveries.
+    pub(super) fn of_stream(source: S, size: usize, grouping: Grouping) -> Result<Self, KinesisError> {
+        check(size)?;
+        Ok(Self::new(source, size, grouping, None))
+    }
+
+    /// Batches of a subscription, which set its reads.
+    fn of_subscription(
+        source: S,
+        context: Arc<SubscriptionContext>,
+        size: usize,
+        grouping: Grouping,
+    ) -> Result<Self, KinesisError> {
+        check(size)?;
+        check_bound(size, context.settings.max_in_flight)?;
+        context.set_read_limit(u32::try_from(size).unwrap_or(RECORDS_OF_A_READ));
+        Ok(Self::new(source, size, grouping, Some(context)))
+    }
+
+    fn new(source: S, size: usize, grouping: Grouping, context: Option<Arc<SubscriptionContext>>) -> Self {
         let builder = BatchBuilder::new(size, MAX_WAIT, grouping);
-        Ok(Self { subscription, builder, upstream: Upstream::Open, timer: Timer::default() })
+        Self { source, filling: Filling { builder, error: None, ended: false, timer: Timer::default(), context } }
     }
 
     /// How long a batch waits for more records after its first one: 50 ms by default, a quarter of the time between two
@@ -90,65 +137,53 @@ impl Batches {
     /// does not bound how long a record takes to arrive; that is
     /// [`poll_interval`](crate::KinesisStream::poll_interval).
     pub fn max_wait(mut self, wait: Duration) -> Self {
-        self.builder.max_wait = wait;
+        self.filling.builder.max_wait = wait;
         self
     }
 
     /// Makes reads ask for the descriptor's [`read_limit`](crate::KinesisStream::read_limit), whatever the size of a
     /// batch. Use this for small batches of a busy stream. Records that were read wait in their page, within
-    /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes).
+    /// [`max_buffered_bytes`](crate::KinesisStream::max_buffered_bytes). Behind other combinators this changes nothing.
     pub fn keep_read_limit(self) -> Self {
-        let context = self.subscription.context();
-        context.set_read_limit(context.settings.read_limit);
+        if let Some(context) = &self.filling.context {
+            context.set_read_limit(context.settings.read_limit);
+        }
         self
     }
 
-    /// The subscription inside, for its handles.
-    pub fn get_ref(&self) -> &Subscription {
-        &self.subscription
-    }
-
-    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Batch, KinesisError>>> {
-        while let Upstream::Open = self.upstream {
-            if let Some(batch) = self.builder.take_closed() {
-                return Poll::Ready(Some(Ok(batch)));
-            }
-            match self.subscription.poll_item(cx) {
-                Poll::Ready(Some(Ok(delivery))) => self.builder.add(delivery),
-                Poll::Ready(Some(Err(error))) if error.class() == ErrorClass::Fatal => {
-                    self.upstream = Upstream::Failed(error);
-                }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) => self.upstream = Upstream::Ended,
-                Poll::Pending => {
-                    ready!(self.poll_due(cx));
-                    return Poll::Ready(self.builder.take_first().map(Ok));
-                }
-            }
-        }
-        if let Some(batch) = self.builder.take_first() {
-            return Poll::Ready(Some(Ok(batch)));
-        }
-        match mem::replace(&mut self.upstream, Upstream::Ended) {
-            Upstream::Failed(error) => Poll::Ready(Some(Err(error))),
-            Upstream::Open | Upstream::Ended => Poll::Ready(None),
-        }
-    }
-
-    /// Waits until the first unfinished batch is due.
-    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.builder.due() {
-            None => Poll::Pending,
-            Some(due) if due <= Instant::now() => Poll::Ready(()),
-            Some(due) => self.timer.poll(due, cx),
-        }
+    /// The source, for its handles.
+    pub fn get_ref(&self) -> &S {
+        &self.source
     }
 }
 
-/// The size of a batch as the limit of a read, if a subscription with this `max_in_flight` can fill such batches (A5).
-fn check(size: usize, max_in_flight: usize) -> Result<u32, KinesisError> {
-    const WHAT: &str = "batch size";
-    within(WHAT, size, 1, RECORDS_OF_A_READ as usize)?;
+impl<T, E> Filling<T, E> {
+    /// Adds a record.
+    fn add(&mut self, delivery: Delivery<T>) {
+        if self.context.is_none() {
+            delivery.check_batch_size(self.builder.size);
+        }
+        self.builder.add(delivery);
+    }
+
+    /// The first unfinished batch, once it is due.
+    fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<Option<Batch<T>>> {
+        match self.builder.due() {
+            None => return Poll::Pending,
+            Some(due) if due <= Instant::now() => {}
+            Some(due) => ready!(self.timer.poll(due, cx)),
+        }
+        Poll::Ready(self.builder.take_first())
+    }
+}
+
+/// Whether a batch can have this size: no read returns more records.
+fn check(size: usize) -> Result<(), KinesisError> {
+    within(WHAT, size, 1, RECORDS_OF_A_READ as usize)
+}
+
+/// Whether a subscription with this `max_in_flight` can fill batches of this size (A5).
+fn check_bound(size: usize, max_in_flight: usize) -> Result<(), KinesisError> {
     if max_in_flight / 2 < size {
         let problem = format!(
             "at most half of max_in_flight, so that one batch is filled while another is worked on: {size} needs a \
@@ -157,7 +192,7 @@ fn check(size: usize, max_in_flight: usize) -> Result<u32, KinesisError> {
         );
         return Err(KinesisError::invalid(WHAT, problem));
     }
-    Ok(u32::try_from(size).unwrap_or(RECORDS_OF_A_READ))
+    Ok(())
 }
 
 impl Subscription {
@@ -190,7 +225,7 @@ impl Subscription {
     /// [`KinesisError::Invalid`] if `size` is outside of these limits: it names them and the value. The subscription is
     /// dropped then.
     pub fn batches(self, size: usize) -> Result<Batches, KinesisError> {
-        Batches::new(self, size, Grouping::Mixed)
+        self.in_batches(size, Grouping::Mixed)
     }
 
     /// Like [`batches`](Self::batches), but a batch holds records of one shard only, delivered under one
@@ -201,18 +236,23 @@ impl Subscription {
     ///
     /// As [`batches`](Self::batches).
     pub fn batches_by_shard(self, size: usize) -> Result<Batches, KinesisError> {
-        Batches::new(self, size, Grouping::ByShard)
+        self.in_batches(size, Grouping::ByShard)
+    }
+
+    fn in_batches(self, size: usize, grouping: Grouping) -> Result<Batches, KinesisError> {
+        let context = Arc::clone(self.context());
+        Batches::of_subscription(self, context, size, grouping)
     }
 }
 
-impl Tolerant {
+impl<F> Tolerant<F> {
     /// [`Subscription::batches`] without the errors that the library handles.
     ///
     /// # Errors
     ///
     /// As [`Subscription::batches`].
-    pub fn batches(self, size: usize) -> Result<Batches, KinesisError> {
-        self.subscription.batches(size)
+    pub fn batches(self, size: usize) -> Result<Batches<Self>, KinesisError> {
+        self.in_batches(size, Grouping::Mixed)
     }
 
     /// [`Subscription::batches_by_shard`] without the errors that the library handles.
@@ -220,32 +260,70 @@ impl Tolerant {
     /// # Errors
     ///
     /// As [`Subscription::batches`].
-    pub fn batches_by_shard(self, size: usize) -> Result<Batches, KinesisError> {
-        self.subscription.batches_by_shard(size)
+    pub fn batches_by_shard(self, size: usize) -> Result<Batches<Self>, KinesisError> {
+        self.in_batches(size, Grouping::ByShard)
+    }
+
+    fn in_batches(self, size: usize, grouping: Grouping) -> Result<Batches<Self>, KinesisError> {
+        let context = Arc::clone(self.get_ref().context());
+        Batches::of_subscription(self, context, size, grouping)
     }
 }
 
-impl Stream for Batches {
-    type Item = Result<Batch, KinesisError>;
+impl<S, T, E> Stream for Batches<S, T, E>
+where
+    S: Stream<Item = Result<Delivery<T>, E>>,
+{
+    type Item = Result<Batch<T>, E>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.get_mut().poll_batch(cx)
+        let mut this = self.project();
+        let filling = this.filling;
+        while !filling.ended {
+            if let Some(batch) = filling.builder.take_closed() {
+                return Poll::Ready(Some(Ok(batch)));
+            }
+            match this.source.as_mut().poll_next(cx) {
+                Poll::Ready(Some(Ok(delivery))) => {
+                    filling.add(delivery);
+                    if let Some(error) = filling.error.take() {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    if let Some(earlier) = filling.error.replace(error) {
+                        return Poll::Ready(Some(Err(earlier)));
+                    }
+                }
+                Poll::Ready(None) => filling.ended = true,
+                Poll::Pending => {
+                    if let Some(error) = filling.error.take() {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                    return filling.poll_due(cx).map(|batch| batch.map(Ok));
+                }
+            }
+        }
+        let batch = filling.builder.take_closed().or_else(|| filling.builder.take_first());
+        Poll::Ready(batch.map(Ok).or_else(|| filling.error.take().map(Err)))
     }
 }
 
-impl Drop for Batches {
-    /// No handler saw the records of an unfinished batch, so even `ack_on_drop` does not acknowledge them.
-    fn drop(&mut self) {
-        self.builder.give_back();
+impl<S, T, E> FusedStream for Batches<S, T, E>
+where
+    S: Stream<Item = Result<Delivery<T>, E>>,
+{
+    fn is_terminated(&self) -> bool {
+        self.filling.ended && self.filling.builder.is_empty() && self.filling.error.is_none()
     }
 }
 
-impl fmt::Debug for Batches {
+impl<S: fmt::Debug, T, E> fmt::Debug for Batches<S, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batches")
-            .field("subscription", &self.subscription)
-            .field("size", &self.builder.size)
-            .field("max_wait", &self.builder.max_wait)
+            .field("source", &self.source)
+            .field("size", &self.filling.builder.size)
+            .field("max_wait", &self.filling.builder.max_wait)
             .finish_non_exhaustive()
     }
 }

@@ -2,11 +2,15 @@
 
 use futures::Stream;
 
-use super::buffer_by::{BufferBy, QueueBy};
-use crate::delivery::Delivery;
+use super::{
+    batch_builder::Grouping,
+    batches::Batches,
+    buffer_by::{BufferBy, QueueBy},
+};
+use crate::{delivery::Delivery, error::KinesisError};
 
-/// Adds to streams of deliveries what the combinators of [`futures`] lack: work on many deliveries at once, and on
-/// those of one partition key one after another. In the [`prelude`](crate::prelude).
+/// Adds to streams of deliveries what the combinators of [`futures`] lack: work on many deliveries at once, on those of
+/// one partition key one after another, and batches. In the [`prelude`](crate::prelude).
 ///
 /// Every stream of `Result<Delivery<T>, E>` has it: a [`Subscription`](crate::Subscription), a
 /// [`Tolerant`](crate::Tolerant) one, and what `map_ok`, `err_into` and others make of them.
@@ -131,6 +135,50 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
         Fut: Future<Output = Result<R, E>>,
     {
         BufferBy::new(self, QueueBy::Shard, n, f)
+    }
+
+    /// The deliveries in batches of at most `size`, 1 to 10,000, also of payloads that were mapped before.
+    ///
+    /// ```
+    /// use kinesis_stream::prelude::*;
+    /// # async fn insert(rows: &[Delivery<String>]) {}
+    ///
+    /// async fn archive(quakes: Subscription) -> Result<(), KinesisError> {
+    ///     quakes
+    ///         .tolerant()
+    ///         .map_ok(|quake| quake.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    ///         .batches(500)?
+    ///         .try_for_each(async |batch| {
+    ///             insert(batch.deliveries()).await;
+    ///             batch.commit().await.map(drop)
+    ///         })
+    ///         .await
+    /// }
+    /// ```
+    ///
+    /// A batch waits for more records for 50 ms ([`max_wait`](Batches::max_wait)). [`Subscription::batches`] does the
+    /// same, and also makes each read ask for as many records as a batch holds. Here, reads keep their
+    /// [`read_limit`](crate::KinesisStream::read_limit). To fill batches, the
+    /// [`max_in_flight`](crate::KinesisStream::max_in_flight) has to be at least twice the size; a warning says so
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// [`KinesisError::Invalid`] if `size` is outside of its limits. The source is dropped then.
+    ///
+    /// [`Subscription::batches`]: crate::Subscription::batches
+    fn batches(self, size: usize) -> Result<Batches<Self, T, E>, KinesisError> {
+        Batches::of_stream(self, size, Grouping::Mixed)
+    }
+
+    /// Like [`batches`](Self::batches), but a batch holds records of one shard only, delivered under one
+    /// [`epoch`](Delivery::epoch). The batches of all shards are filled in parallel, each with a deadline.
+    ///
+    /// # Errors
+    ///
+    /// As [`batches`](Self::batches).
+    fn batches_by_shard(self, size: usize) -> Result<Batches<Self, T, E>, KinesisError> {
+        Batches::of_stream(self, size, Grouping::ByShard)
     }
 }
 

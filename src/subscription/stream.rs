@@ -12,13 +12,16 @@ use std::{
     time::Duration,
 };
 
-use futures::{Stream, StreamExt, stream::SelectAll};
+use futures::{
+    Stream, StreamExt,
+    stream::{FusedStream, SelectAll},
+};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     config::redelivery::Wish,
     delivery::Delivery,
-    error::{ErrorClass, KinesisError, chain::Chain, service::ServiceFailure},
+    error::{KinesisError, chain::Chain, service::ServiceFailure},
     reading::read_ahead::Pages,
     state::{
         context::SubscriptionContext,
@@ -43,7 +46,7 @@ type Item = Result<Delivery, KinesisError>;
 /// - **An error does not end the stream.** [`KinesisError::class`] says whether the library already handles it.
 ///   [`tolerant`](Self::tolerant) hides the errors that it handles.
 /// - **It ends** once the subscription was closed, once the broker was shut down, after an error of class
-///   [`Fatal`](ErrorClass::Fatal), or once everything was read if [`stop_at_tip`](crate::KinesisStream::stop_at_tip) is
+///   [`Fatal`](crate::ErrorClass::Fatal), or once everything was read if [`stop_at_tip`](crate::KinesisStream::stop_at_tip) is
 ///   set. A subscription that currently holds no shard is pending; it has not ended.
 ///
 /// [`batches`](Self::batches) yields many records at a time.
@@ -67,7 +70,6 @@ pub struct Subscription {
     context: Arc<SubscriptionContext>,
     shards: Arc<Shards>,
     seeker: Seeker,
-    tolerance: Tolerance,
     /// New shards, from the coordinator.
     opened: mpsc::UnboundedReceiver<Pages>,
     pages: SelectAll<Pages>,
@@ -76,20 +78,7 @@ pub struct Subscription {
     /// When to look at the events again, and the timer that wakes the stream then.
     check_events_at: Option<Instant>,
     timer: Timer,
-}
-
-/// Which errors the stream hides.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Tolerance {
-    None,
-    /// Those that the library handles.
-    Handled,
-}
-
-impl Tolerance {
-    fn covers(self, error: &KinesisError) -> bool {
-        matches!(self, Self::Handled) && matches!(error.class(), ErrorClass::Transient | ErrorClass::Loss)
-    }
+    ended: bool,
 }
 
 impl Subscription {
@@ -103,12 +92,12 @@ impl Subscription {
             context,
             shards,
             seeker,
-            tolerance: Tolerance::None,
             opened,
             pages: SelectAll::new(),
             current: None,
             check_events_at: None,
             timer: Timer::default(),
+            ended: false,
         }
     }
 
@@ -145,23 +134,24 @@ impl Subscription {
         self.closer().close().await
     }
 
-    pub(super) fn context(&self) -> &SubscriptionContext {
+    pub(crate) fn context(&self) -> &Arc<SubscriptionContext> {
         &self.context
     }
 
-    /// The same subscription, which hides these errors from now on.
-    pub(super) fn with_tolerance(mut self, tolerance: Tolerance) -> Self {
-        self.tolerance = tolerance;
-        self
-    }
-
-    /// The next value, without the errors that `tolerance` hides.
+    /// The next value, without the errors for which `hides` returns true.
     ///
     /// A value has some 160 bytes, so this writes it once, to where the caller wants it.
-    pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+    pub(super) fn poll_item(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut hides: impl FnMut(&KinesisError) -> bool,
+    ) -> Poll<Option<Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
         loop {
             let now = Instant::now();
-            if let event @ Poll::Ready(_) = self.poll_event(now) {
+            if let event @ Poll::Ready(_) = self.poll_event(now, &mut hides) {
                 return event;
             }
             if self.current.is_some() {
@@ -187,7 +177,7 @@ impl Subscription {
     }
 
     /// The next event that is due: an error, a redelivery or the end.
-    fn poll_event(&mut self, now: Instant) -> Poll<Option<Item>> {
+    fn poll_event(&mut self, now: Instant, hides: &mut impl FnMut(&KinesisError) -> bool) -> Poll<Option<Item>> {
         if self.context.events.has_news() {
             self.check_events_at = Some(now);
         }
@@ -196,7 +186,7 @@ impl Subscription {
         }
         while let Some(event) = self.context.events.take(now) {
             match event {
-                Event::Error(error) if self.tolerance.covers(&error) => {
+                Event::Error(error) if hides(&error) => {
                     let what = "hid an error that the library handles";
                     warn_once_of!(
                         self.context.warnings.is_first(Cause::of_error(what, &error)),
@@ -212,6 +202,7 @@ impl Subscription {
                 Event::End => {
                     self.current = None;
                     self.pages.clear();
+                    self.ended = true;
                     return Poll::Ready(None);
                 }
             }
@@ -302,7 +293,13 @@ impl Stream for Subscription {
     type Item = Item;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        self.get_mut().poll_item(cx)
+        self.get_mut().poll_item(cx, |_| false)
+    }
+}
+
+impl FusedStream for Subscription {
+    fn is_terminated(&self) -> bool {
+        self.ended
     }
 }
 

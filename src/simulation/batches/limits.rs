@@ -31,10 +31,10 @@ async fn a_batch_size_outside_the_limits_fails_with_both_values_and_ends_the_sub
         let me = harness.instance("me");
         let subscribe = async || me.subscribe(latest().max_in_flight(max_in_flight)).await;
         let refused = [
-            subscribe().await.batches(size),
-            subscribe().await.batches_by_shard(size),
-            subscribe().await.tolerant().batches(size),
-            subscribe().await.tolerant().batches_by_shard(size),
+            subscribe().await.batches(size).map(drop),
+            subscribe().await.batches_by_shard(size).map(drop),
+            subscribe().await.tolerant().batches(size).map(drop),
+            subscribe().await.tolerant().batches_by_shard(size).map(drop),
         ];
         for refused in refused {
             assert_eq!(refused.unwrap_err().to_string(), refusal);
