@@ -57,7 +57,7 @@
 pub use futures::{FutureExt, SinkExt, Stream, StreamExt, TryFutureExt, TryStreamExt, future, sink, stream};
 
 pub use crate::{
-    Acker, Batch, Batches, ChunkStreamExt, Commit, ConnectedKinesisBroker, Delivery, DeliveryStreamExt, ErrorClass,
-    KinesisBroker, KinesisError, KinesisPosition, KinesisStream, OnDrop, Outgoing, PublishError, PublishOrder,
-    PublishSink, PublishTo, Publisher, Seeker, Subscription, TryChunkStreamExt, commit_all,
+    Acker, Batch, BatchFailures, Batches, ChunkStreamExt, Commit, ConnectedKinesisBroker, Delivery, DeliveryStreamExt,
+    ErrorClass, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, OnDrop, Outgoing, PublishError,
+    PublishOrder, PublishSink, PublishTo, Publisher, Seeker, Subscription, TryChunkStreamExt, commit_all,
 };

@@ -52,6 +52,7 @@ mod memory;
 mod opening;
 mod opening_position;
 mod pacing;
+mod process;
 mod publishing;
 mod recreated_streams;
 mod redelivery;

@@ -6,6 +6,7 @@
 //! 2. [`stream`]: [`Subscription`], the merge of all shards and the hand-out of their records. [`tolerant`] hides the
 //!    errors that the library handles.
 //! 3. [`batches`]: many records at a time, over [`batch_builder`] (pure) and [`batch`] (what the user gets).
+//!    [`process`] settles them as a handler answers, over [`batch_parts`] and [`batch_failures`] (pure).
 //! 4. [`buffer_by`]: parallel work in the order of each key, over [`key_queues`] (pure).
 //! 5. [`delivery_stream_ext`]: these adapters on every stream of deliveries.
 //! 6. [`chunks`]: chunks of any stream, for what a pipeline made of deliveries.
@@ -16,6 +17,8 @@
 
 pub(crate) mod batch;
 mod batch_builder;
+pub(crate) mod batch_failures;
+mod batch_parts;
 pub(crate) mod batches;
 pub(crate) mod buffer_by;
 pub(crate) mod chunks;
@@ -23,6 +26,7 @@ pub(crate) mod close;
 pub(crate) mod delivery_stream_ext;
 pub(crate) mod descriptor;
 mod key_queues;
+pub(crate) mod process;
 pub(crate) mod seek;
 pub(crate) mod start;
 pub(crate) mod stats_handle;

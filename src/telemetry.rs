@@ -32,7 +32,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 type Reading<S, V> = (&'static str, fn(&S) -> V);
 
 /// The counters that are sums over all shards.
-const SHARD_TOTALS: [Reading<ShardStats, u64>; 11] = [
+const SHARD_TOTALS: [Reading<ShardStats, u64>; 13] = [
     ("kinesis_consumer_records_total", |shard| shard.records),
     ("kinesis_consumer_bytes_total", |shard| shard.bytes),
     ("kinesis_consumer_acked_total", |shard| shard.acked),
@@ -41,6 +41,8 @@ const SHARD_TOTALS: [Reading<ShardStats, u64>; 11] = [
     ("kinesis_consumer_spent_total", |shard| shard.spent),
     ("kinesis_consumer_rejected_total", |shard| shard.rejected),
     ("kinesis_consumer_dead_letters_total", |shard| shard.dead_letters),
+    ("kinesis_consumer_batches_total", |shard| shard.batches),
+    ("kinesis_consumer_halvings_total", |shard| shard.halvings),
     ("kinesis_consumer_reads_total", |shard| shard.reads),
     ("kinesis_consumer_throttles_total", |shard| shard.throttles),
     ("kinesis_consumer_expired_iterators_total", |shard| shard.expired_iterators),
@@ -101,6 +103,8 @@ const METRICS: &[(&str, Kind, Unit, &str)] = &[
     ("kinesis_consumer_spent_total", Kind::Counter, Unit::Count, "Records that used up their attempts."),
     ("kinesis_consumer_rejected_total", Kind::Counter, Unit::Count, "Records that the consumer rejected."),
     ("kinesis_consumer_dead_letters_total", Kind::Counter, Unit::Count, "Dead letters written."),
+    ("kinesis_consumer_batches_total", Kind::Counter, Unit::Count, "Batches given to a handler."),
+    ("kinesis_consumer_halvings_total", Kind::Counter, Unit::Count, "Batches halved because their handler failed."),
     ("kinesis_consumer_reads_total", Kind::Counter, Unit::Count, "GetRecords calls that were answered."),
     ("kinesis_consumer_throttles_total", Kind::Counter, Unit::Count, "Calls of readers that the service throttled."),
     ("kinesis_consumer_expired_iterators_total", Kind::Counter, Unit::Count, "Reads whose iterator had expired."),
@@ -146,7 +150,7 @@ pub(crate) fn start(context: &Arc<SubscriptionContext>, shards: &Arc<Shards>) {
 /// Turns snapshots into metrics.
 struct Exporter {
     labels: Vec<Label>,
-    totals: [Counter; 11],
+    totals: [Counter; SHARD_TOTALS.len()],
     errors: [Counter; 5],
     lease_changes: [Counter; 3],
     gauges: [Gauge; 4],
@@ -154,7 +158,7 @@ struct Exporter {
     /// The gauges of the shards that are held.
     held: BTreeMap<ShardId, [Gauge; 4]>,
     /// What was exported of each shard so far.
-    exported: BTreeMap<ShardId, [u64; 11]>,
+    exported: BTreeMap<ShardId, [u64; SHARD_TOTALS.len()]>,
     exported_errors: ErrorCounts,
     exported_leases: LeaseCounts,
 }

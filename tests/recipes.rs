@@ -86,3 +86,9 @@ fn try_chunks_behind_buffer_by_key(quakes: Subscription, database: Arc<Database>
             .await
     })
 }
+
+fn batches_with_a_handler(quakes: Subscription, database: Arc<Database>) -> Work {
+    tokio::spawn(async move {
+        quakes.tolerant().batches(500)?.process(8, async |batch| database.insert_all(batch.deliveries()).await).await
+    })
+}

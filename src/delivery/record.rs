@@ -343,6 +343,16 @@ impl<T> Delivery<T> {
         self.acker.delivered.shard.counts(self.acker.delivered.ticket)
     }
 
+    /// Counts a batch that begins with this record and that a handler gets.
+    pub(crate) fn count_batch(&self) {
+        self.acker.delivered.shard.count(|counts| counts.batches += 1);
+    }
+
+    /// Counts a batch that begins with this record and that is halved.
+    pub(crate) fn count_halving(&self) {
+        self.acker.delivered.shard.count(|counts| counts.halvings += 1);
+    }
+
     /// Attaches a settlement, through which the watch learns the outcome of the record. A redelivery still has the
     /// settlement of its first delivery.
     pub(crate) fn settlement(&mut self, watch: &OutcomeWatch, queue: u64) -> Arc<TrackedOutcome> {

@@ -176,6 +176,10 @@ pub struct ShardStats {
     pub rejected: u64,
     /// How many spent records were written to the dead-letter stream.
     pub dead_letters: u64,
+    /// Batches that [`process`](crate::Batches::process) gave to its handler; halves of a batch do not count again.
+    pub batches: u64,
+    /// How often such a batch, or a part of it, was halved because the handler returned an error for all of it.
+    pub halvings: u64,
     /// The last error that was reported for this shard, and the time since then.
     pub last_error: Option<(KinesisError, Duration)>,
 }

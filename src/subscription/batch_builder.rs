@@ -32,7 +32,7 @@ struct OpenBatch<T> {
 pub(super) struct BatchBuilder<T> {
     pub(super) size: usize,
     pub(super) max_wait: Duration,
-    grouping: Grouping,
+    pub(super) grouping: Grouping,
     /// In the order of their first records, so also in the order in which they are due.
     open: Vec<OpenBatch<T>>,
     /// The index of the batch that got the last record.

@@ -151,6 +151,12 @@ impl<S, T, E> Batches<S, T, E> {
         self
     }
 
+    /// The same stream with batches grouped like this.
+    pub(super) fn grouped(mut self, grouping: Grouping) -> Self {
+        self.filling.builder.grouping = grouping;
+        self
+    }
+
     /// The source, for its handles.
     pub fn get_ref(&self) -> &S {
         &self.source

@@ -23,6 +23,9 @@ pub(crate) struct ShardCounts {
     pub(crate) spent: u64,
     pub(crate) rejected: u64,
     pub(crate) dead_letters: u64,
+    /// Batches that a handler got, and how often one was halved (A8).
+    pub(crate) batches: u64,
+    pub(crate) halvings: u64,
     /// The checkpoint in the lease row and since when, as far as this process knows.
     pub(crate) checkpoint: Option<(Checkpoint, Instant)>,
     pub(crate) last_error: Option<(KinesisError, Instant)>,
