@@ -3,6 +3,7 @@
 //! - `position`: where reading begins: the user's position, the stored checkpoint, and the rules that choose between
 //!   them.
 //! - `redelivery`: when a record that was given back is redelivered, and when it becomes a dead letter or an error.
+//! - `max_age`: which records are too old to be delivered, and what happens to them.
 //! - `settings`: all settings of one subscription, with their defaults.
 //! - `limits`: the limits of Kinesis, and the checks that refuse a value before a request is sent.
 //!
@@ -11,6 +12,7 @@
 //! then `settings`.
 
 pub(crate) mod limits;
+pub(crate) mod max_age;
 pub(crate) mod position;
 pub(crate) mod present;
 pub(crate) mod redelivery;

@@ -180,6 +180,7 @@ pub use crate::lease::contract;
 pub use crate::{
     broker::{ConnectedKinesisBroker, KinesisBroker},
     config::{
+        max_age::TooOld,
         position::{Checkpoint, KinesisPosition},
         redelivery::DeadLetterFormat,
         settings::OnDrop,

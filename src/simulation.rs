@@ -48,6 +48,7 @@ mod leases;
 mod lineage;
 mod listings;
 mod lost_checkpoints;
+mod max_age;
 mod memory;
 mod opening;
 mod opening_position;

@@ -12,6 +12,7 @@
 //! - [`failures`]: what fails and since when, and what was lost,
 //! - [`read_health`]: whether this instance can read,
 //! - [`settlement`]: how `buffer_by_key` learns the outcome of a record,
+//! - [`service_clock`]: what time the service shows,
 //! - [`retention`]: how long the stream keeps records,
 //! - [`warnings`]: one log line for a cause that many shards have,
 //! - [`stats`], [`snapshot`] and [`health`]: the public snapshot, and one word on it.
@@ -28,6 +29,7 @@ pub(crate) mod lifecycle;
 pub(crate) mod page;
 pub(crate) mod read_health;
 pub(crate) mod retention;
+pub(crate) mod service_clock;
 pub(crate) mod settlement;
 pub(crate) mod shard;
 pub(crate) mod shard_queue;

@@ -4,7 +4,7 @@
 //!
 //! 1. [`descriptor`]: `KinesisStream`, which stream to read and how; [`start`] turns it into a running subscription.
 //! 2. [`stream`]: [`Subscription`], the merge of all shards and the hand-out of their records. [`tolerant`] hides the
-//!    errors that the library handles.
+//!    errors that the library handles, and [`old_records`] passes records over.
 //! 3. [`batches`]: many records at a time, over [`batch_builder`] (pure) and [`batch`] (what the user gets).
 //!    [`process`] settles them as a handler answers, over [`batch_parts`] and [`batch_failures`] (pure).
 //! 4. [`buffer_by`]: parallel work in the order of each key, over [`key_queues`] (pure).
@@ -26,6 +26,7 @@ pub(crate) mod close;
 pub(crate) mod delivery_stream_ext;
 pub(crate) mod descriptor;
 mod key_queues;
+mod old_records;
 pub(crate) mod process;
 pub(crate) mod seek;
 pub(crate) mod start;

@@ -32,7 +32,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 type Reading<S, V> = (&'static str, fn(&S) -> V);
 
 /// The counters that are sums over all shards.
-const SHARD_TOTALS: [Reading<ShardStats, u64>; 13] = [
+const SHARD_TOTALS: [Reading<ShardStats, u64>; 14] = [
     ("kinesis_consumer_records_total", |shard| shard.records),
     ("kinesis_consumer_bytes_total", |shard| shard.bytes),
     ("kinesis_consumer_acked_total", |shard| shard.acked),
@@ -41,6 +41,7 @@ const SHARD_TOTALS: [Reading<ShardStats, u64>; 13] = [
     ("kinesis_consumer_spent_total", |shard| shard.spent),
     ("kinesis_consumer_rejected_total", |shard| shard.rejected),
     ("kinesis_consumer_dead_letters_total", |shard| shard.dead_letters),
+    ("kinesis_consumer_too_old_total", |shard| shard.too_old),
     ("kinesis_consumer_batches_total", |shard| shard.batches),
     ("kinesis_consumer_halvings_total", |shard| shard.halvings),
     ("kinesis_consumer_reads_total", |shard| shard.reads),
@@ -103,6 +104,7 @@ const METRICS: &[(&str, Kind, Unit, &str)] = &[
     ("kinesis_consumer_spent_total", Kind::Counter, Unit::Count, "Records that used up their attempts."),
     ("kinesis_consumer_rejected_total", Kind::Counter, Unit::Count, "Records that the consumer rejected."),
     ("kinesis_consumer_dead_letters_total", Kind::Counter, Unit::Count, "Dead letters written."),
+    ("kinesis_consumer_too_old_total", Kind::Counter, Unit::Count, "Records that were too old to be delivered."),
     ("kinesis_consumer_batches_total", Kind::Counter, Unit::Count, "Batches given to a handler."),
     ("kinesis_consumer_halvings_total", Kind::Counter, Unit::Count, "Batches halved because their handler failed."),
     ("kinesis_consumer_reads_total", Kind::Counter, Unit::Count, "GetRecords calls that were answered."),

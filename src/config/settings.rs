@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::{position::Plan, redelivery::Retries};
+use crate::config::{max_age::MaxAge, position::Plan, redelivery::Retries};
 
 /// What happens if a delivery is dropped before it is settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +23,7 @@ pub(crate) struct Settings {
     pub(crate) create_if_missing: Option<u32>,
     pub(crate) on_drop: OnDrop,
     pub(crate) retries: Retries,
+    pub(crate) max_age: MaxAge,
     pub(crate) poll_interval: Duration,
     pub(crate) read_limit: u32,
     pub(crate) reads_per_second: u32,
@@ -52,6 +53,7 @@ impl Default for Settings {
             create_if_missing: None,
             on_drop: OnDrop::default(),
             retries: Retries::default(),
+            max_age: MaxAge::default(),
             poll_interval: Duration::from_secs(1),
             read_limit: 1_000,
             reads_per_second: 5,

@@ -229,7 +229,11 @@ impl Reader {
     }
 
     async fn iterator(&self) -> Result<Placed, ServiceFailure> {
-        self.context.service.place(&self.context.stream, &self.shard.id, &self.resume).await
+        let placed = self.context.service.place(&self.context.stream, &self.shard.id, &self.resume).await?;
+        if let Some(told) = placed.now {
+            self.context.service_clock.note(told.0, Instant::now());
+        }
+        Ok(placed)
     }
 
     /// Makes one GetRecords call.

@@ -43,6 +43,8 @@ pub(crate) struct Kinesis {
 #[derive(Debug)]
 struct State {
     exists: bool,
+    /// Responses have no `Date`.
+    hides_its_time: bool,
     created: i64,
     /// How many earlier streams had this name.
     older: usize,
@@ -85,6 +87,7 @@ impl Kinesis {
         let shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
         let state = State {
             exists: true,
+            hides_its_time: false,
             created: EPOCH + 123,
             older: 0,
             retention: None,
@@ -234,6 +237,11 @@ impl Kinesis {
         state.created -= state.created % 1_000;
     }
 
+    /// Tells no time from now on.
+    pub(crate) fn hide_its_time(&self) {
+        lock(&self.state).hides_its_time = true;
+    }
+
     /// Deletes the stream.
     pub(crate) fn delete(&self) {
         lock(&self.state).exists = false;
@@ -258,8 +266,8 @@ impl Kinesis {
     }
 
     /// The `Date` header of a response, in whole seconds.
-    fn date(&self) -> ServiceTime {
-        ServiceTime(self.millis() / 1_000 * 1_000)
+    fn date(&self, state: &State) -> Option<ServiceTime> {
+        (!state.hides_its_time).then(|| ServiceTime(self.millis() / 1_000 * 1_000))
     }
 
     fn change<T>(&self, id: &str, change: impl FnOnce(&mut Shard, &str) -> T) -> T {
@@ -290,7 +298,7 @@ impl Kinesis {
                 status: StreamStatus::Usable,
                 created: Some(state.created),
                 retention: state.retention,
-                now: Some(self.date()),
+                now: self.date(state),
             })
         })
     }
@@ -336,7 +344,7 @@ impl Kinesis {
                 Origin::After(number) => find(number, 1)?,
             };
             let place = Place { shard: shard.clone(), older: state.older, index };
-            Ok(Placed { iterator: self.iterator(&place), now: Some(self.date()) })
+            Ok(Placed { iterator: self.iterator(&place), now: self.date(state) })
         })
     }
 

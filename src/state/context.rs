@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     budget::Budget,
-    config::settings::Settings,
+    config::{max_age::TooOld, settings::Settings},
     error::{ErrorClass, KinesisError, chain::Chain, service::StoreError, work::Work},
     kinesis::Service,
     lease::{LeaseKey, LeaseStore, Leases, StoreFuture},
@@ -26,6 +26,7 @@ use crate::{
         lifecycle::Lifecycle,
         read_health::ReadHealth,
         retention::Retention,
+        service_clock::ServiceClock,
         stats::{ErrorCounts, OngoingFailure},
         wakeups::Wakeups,
         warnings::Warnings,
@@ -54,6 +55,7 @@ pub(crate) struct SubscriptionContext {
     pub(crate) lifecycle: Lifecycle,
     pub(crate) gauges: Gauges,
     pub(crate) retention: Retention,
+    pub(crate) service_clock: ServiceClock,
     /// Whether this instance can read.
     pub(crate) read_health: ReadHealth,
     /// How many leases were taken so far.
@@ -87,6 +89,7 @@ struct Warned {
     of_drop: AtomicBool,
     of_small_reads: AtomicBool,
     of_small_bound: AtomicBool,
+    of_old: AtomicBool,
 }
 
 /// Whether this is the first time that this warning is due.
@@ -122,6 +125,7 @@ impl SubscriptionContext {
             lifecycle: Lifecycle::new(),
             gauges: Gauges::default(),
             retention: Retention::default(),
+            service_clock: ServiceClock::new(),
             warnings: Warnings::default(),
             warned: Warned::default(),
         })
@@ -263,6 +267,18 @@ impl SubscriptionContext {
                 stream = %self.stream, size, max_in_flight = self.settings.max_in_flight,
                 "batches can go out less than full: set `max_in_flight` to at least twice their size, so that one is \
                  filled while another is worked on (logged once)"
+            );
+        }
+    }
+
+    /// Warns, once per subscription, that records are older than `max_age`, and what becomes of them (A8).
+    pub(crate) fn warn_of_old(&self, shard: &ShardId, becomes: TooOld) {
+        if is_first(&self.warned.of_old) {
+            let max_age = self.settings.max_age.limit.unwrap_or_default();
+            let what = if becomes == TooOld::Skip { "are passed over" } else { "go to the dead-letter stream" };
+            tracing::warn!(
+                stream = %self.stream, %shard, ?max_age,
+                "records are older than `max_age` and {what}; `too_old` in `stats()` counts them (logged once)"
             );
         }
     }

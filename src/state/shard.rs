@@ -10,6 +10,7 @@
 //! - `view`: a snapshot that answers questions,
 //! - `reader_side`: the steps of the reader and its pages,
 //! - `consumer_side`: the steps of the stream and its deliveries,
+//! - `old_records`: what becomes of a record that is too old to be delivered,
 //! - `store_side`: the steps of the coordinator, which opens and closes the shard, and of the renewer,
 //! - `shards`: all shards of the subscription.
 //!
@@ -23,6 +24,7 @@ mod consumer_side;
 mod counts;
 mod inner;
 mod lease_term;
+mod old_records;
 mod reader_side;
 mod reading_state;
 mod shards;

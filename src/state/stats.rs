@@ -170,12 +170,16 @@ pub struct ShardStats {
     /// Redeliveries.
     pub redeliveries: u64,
     /// Records that used up their attempts: see [`max_attempts`](crate::KinesisStream::max_attempts). Includes those
-    /// that are not written to the dead-letter stream yet, and those that were rejected.
+    /// that are not written to the dead-letter stream yet, those that were rejected, and those that go to the
+    /// dead-letter stream because they are [too old](crate::KinesisStream::max_age).
     pub spent: u64,
     /// How many of these were [rejected](crate::Delivery::reject).
     pub rejected: u64,
     /// How many spent records were written to the dead-letter stream.
     pub dead_letters: u64,
+    /// Records that were older than [`max_age`](crate::KinesisStream::max_age) and were not delivered: passed over, or
+    /// given to the dead-letter stream. They count here and not in `acked`.
+    pub too_old: u64,
     /// Batches that [`process`](crate::Batches::process) gave to its handler; halves of a batch do not count again.
     pub batches: u64,
     /// How often such a batch, or a part of it, was halved because the handler returned an error for all of it.

@@ -7,6 +7,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use crate::{
     config::{
         limits::{RECORDS_OF_A_READ, check_stream_name, within},
+        max_age::TooOld,
         position::KinesisPosition,
         redelivery::DeadLetterFormat,
         settings::{OnDrop, Settings},
@@ -28,6 +29,7 @@ const LONGEST_POLL_INTERVAL: Duration = Duration::from_mins(4);
 /// - Records that fail: [`on_drop`](Self::on_drop), [`retry_backoff`](Self::retry_backoff),
 ///   [`max_attempts`](Self::max_attempts), [`dead_letter`](Self::dead_letter),
 ///   [`dead_letter_if_missing`](Self::dead_letter_if_missing), [`dead_letter_format`](Self::dead_letter_format).
+/// - Records that are too old: [`max_age`](Self::max_age), [`too_old`](Self::too_old).
 /// - Latency and reads: [`poll_interval`](Self::poll_interval), [`read_limit`](Self::read_limit),
 ///   [`reads_per_second`](Self::reads_per_second).
 /// - Memory: [`max_in_flight`](Self::max_in_flight), [`max_buffered_bytes`](Self::max_buffered_bytes).
@@ -226,6 +228,41 @@ impl KinesisStream {
         self
     }
 
+    /// Does not deliver records that are older than this: 1 s to 365 days. There is no limit by default.
+    ///
+    /// Use it where an old record is worth nothing or does harm: an alert of yesterday, a price of an hour ago. A
+    /// consumer that was away then catches up without working through what it missed. What happens to old records says
+    /// [`too_old`](Self::too_old).
+    ///
+    /// The age of a record is the time since the service received it, by the service's clock
+    /// ([`arrived_at`](crate::Delivery::arrived_at)). The library looks at it when it hands the record out, also for a
+    /// redelivery, and passes a record over only if it is certainly too old. The service does not promise exact times,
+    /// so a limit of a few seconds is not exact, either. A record whose arrival is not known is delivered.
+    ///
+    /// An old record is settled in its place in the order: the checkpoint passes it together with the records before
+    /// it. [`ShardStats::too_old`](crate::ShardStats::too_old) counts them, and one warning tells of the first.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use kinesis_stream::{KinesisStream, TooOld};
+    /// let alerts = KinesisStream::new("alerts").max_age(Duration::from_secs(900)).too_old(TooOld::Skip);
+    /// # let _ = alerts;
+    /// ```
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.settings.max_age.limit = Some(age);
+        self
+    }
+
+    /// What happens to records that are older than [`max_age`](Self::max_age). By default they go to the
+    /// [`dead_letter`](Self::dead_letter) stream if one is set, and are passed over otherwise.
+    ///
+    /// Dead letters are written one by one, and hold the checkpoint until then. Choose [`TooOld::Skip`] if a consumer
+    /// can have missed very many records.
+    pub fn too_old(mut self, becomes: TooOld) -> Self {
+        self.settings.max_age.too_old = Some(becomes);
+        self
+    }
+
     /// The pause after an empty read and after a throttled one: 1 ms to 4 min, 1 s by default. After the last available
     /// records the next read waits for half of it. A shard that lags is polled back to back. The limit is 4 min because
     /// a shard iterator expires after five.
@@ -412,6 +449,7 @@ impl KinesisStream {
         within("lease_ttl", settings.lease_ttl, settings.renew_interval * 3, longest * 3)?;
         within("patience", settings.patience, Duration::from_secs(1), longest)?;
         self.check_retries(milli, longest)?;
+        settings.max_age.check(settings.retries.dead_letter.is_some())?;
         Ok((self.name, self.settings))
     }
 
@@ -478,6 +516,10 @@ mod tests {
             (stream().max_attempts(1).dead_letter("s"), "dead_letter", "another stream", "s"),
             (stream().dead_letter("dead").dead_letter_if_missing(0), "dead_letter_if_missing", "1", "0"),
             (stream().dead_letter_if_missing(1), "dead_letter_if_missing", "needs dead_letter", "alone"),
+            (stream().max_age(milli * 999), "max_age", "1s", "999ms"),
+            (stream().max_age(Duration::MAX), "max_age", "31536000s", "18446744073709551615"),
+            (stream().too_old(TooOld::Skip), "too_old", "needs max_age", "alone"),
+            (stream().max_age(milli * 1_000).too_old(TooOld::DeadLetter), "too_old", "need dead_letter", "without it"),
             (stream().poll_interval(Duration::ZERO), "poll_interval", "1ms", "0ns"),
             (stream().checkpoint_interval(Duration::ZERO), "checkpoint_interval", "1ms", "0ns"),
             (stream().drain_timeout(Duration::MAX), "drain_timeout", "86400s", "18446744073709551615"),

@@ -91,6 +91,7 @@ async fn checked_streams(context: &SubscriptionContext) -> Result<Beginning, Kin
     let Described { created, now, .. } =
         described.map_err(|failure| KinesisError::refused(&context.stream, failure))?;
     let present = Present::new(now.map(|now| now.0), clock::unix_millis());
+    context.service_clock.note(present.at_least, Instant::now());
     if let Some(dead_letter) = &context.settings.retries.dead_letter {
         check_dead_letter(context, dead_letter).await?;
     }

@@ -211,14 +211,22 @@ impl Subscription {
         Poll::Pending
     }
 
-    /// Hands out a record that is due. None if its generation is over or the record has to wait longer.
+    /// Hands out a record that is due. None if its generation is over, if it has to wait longer, or if it is too old.
     fn redeliver(&self, redelivery: Redelivery, now: Instant) -> Option<Item> {
         let shard = self.shards.get(&redelivery.record().shard)?;
+        let old = match &redelivery {
+            Redelivery::Again(returned) => self.too_old(&returned.record, now),
+            Redelivery::Spent(..) => None,
+        };
         let out = match &redelivery {
-            Redelivery::Again(returned) => shard.hand_out_again(returned.ticket, now),
-            Redelivery::Spent(spent, _) => shard.take_up(spent.ticket, now),
+            Redelivery::Again(returned) if old.is_none() => shard.hand_out_again(returned.ticket, now),
+            Redelivery::Again(taken) | Redelivery::Spent(taken, _) => shard.take_up(taken.ticket, now),
         };
         match (out, redelivery) {
+            (HandOut::Out(..), Redelivery::Again(returned)) if let Some(becomes) = old => {
+                self.pass_over_returned(&shard, returned, becomes);
+                None
+            }
             (HandOut::Out(_, epoch), Redelivery::Again(returned)) => Some(Ok(Delivery::again(shard, epoch, returned))),
             (HandOut::Out(..), Redelivery::Spent(spent, source)) => Some(Err(self.give_up(&shard, spent, source))),
             (HandOut::NotNow, redelivery) => {
@@ -240,7 +248,7 @@ impl Subscription {
         error
     }
 
-    /// The next record of the current page. Pending if there is none, or if none may be handed out now.
+    /// The next record of the current page. Pending if there is none, if none may be handed out now, or if it is too old.
     fn poll_record(&mut self, now: Instant) -> Poll<Option<Item>> {
         let Some((shard, page)) = &mut self.current else { return Poll::Pending };
         let number = page.peek();
@@ -259,7 +267,13 @@ impl Subscription {
             self.current = None;
         }
         match entry {
-            PageEntry::Plain(record) => Poll::Ready(Some(Ok(Delivery::new(shard, ticket, epoch, record, 1)))),
+            PageEntry::Plain(record) => match self.too_old(&record, now) {
+                None => Poll::Ready(Some(Ok(Delivery::new(shard, ticket, epoch, record, 1)))),
+                Some(becomes) => {
+                    self.pass_over_new(&shard, ticket, record, becomes);
+                    Poll::Pending
+                }
+            },
             PageEntry::Aggregated { sequence_number, partition_key, data } => {
                 shard.settle_spent(ticket, None);
                 let (stream, shard_id) = (Arc::clone(&self.context.stream), shard.id.clone());

@@ -23,6 +23,8 @@ pub(crate) struct ShardCounts {
     pub(crate) spent: u64,
     pub(crate) rejected: u64,
     pub(crate) dead_letters: u64,
+    /// Records that were too old to be delivered (A8).
+    pub(crate) too_old: u64,
     /// Batches that a handler got, and how often one was halved (A8).
     pub(crate) batches: u64,
     pub(crate) halvings: u64,

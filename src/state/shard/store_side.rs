@@ -335,6 +335,7 @@ impl Shard {
             spent: inner.counts.spent,
             rejected: inner.counts.rejected,
             dead_letters: inner.counts.dead_letters,
+            too_old: inner.counts.too_old,
             batches: inner.counts.batches,
             halvings: inner.counts.halvings,
             last_error: inner.counts.last_error.as_ref().map(|(error, at)| (error.clone(), now - *at)),

@@ -29,6 +29,7 @@ pub(crate) fn shard(name: &str) -> ShardStats {
         spent: 0,
         rejected: 0,
         dead_letters: 0,
+        too_old: 0,
         batches: 0,
         halvings: 0,
         last_error: None,
