@@ -8,13 +8,13 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, TryStreamExt};
-use kinesis_stream::{Batch, Checkpoint, Commit, KinesisError, MemoryLeaseStore};
+use kinesis_stream::{Batch, Checkpoint, Commit, DeadLetter, KinesisError, MemoryLeaseStore};
 use kinesis_stream_support::{Emulator, Harness, Op, unique};
 use tokio::time::{Duration, timeout};
 
 mod wire;
 
-use self::wire::{PATIENCE, eventually, quick, reading, records, rows, seal, text, texts, up_to_seals};
+use self::wire::{PATIENCE, eventually, item, quick, reading, records, rows, seal, text, texts, up_to_seals};
 
 async fn stream(harness: &Harness, name: &str, shards: u32, records: usize) -> String {
     let stream = unique(name);
@@ -145,4 +145,68 @@ async fn reads_ask_for_the_batch_size_once_batches_is_called() {
         kinesis.faults().calls(Op::GetRecords).iter().map(|call| call.body()["Limit"].as_u64().unwrap()).collect();
     let large = limits.iter().take_while(|limit| **limit == 1_000).count();
     assert!((1..limits.len()).contains(&large) && limits[large..].iter().all(|limit| *limit == 8), "{limits:?}");
+}
+
+// A8, A7
+#[tokio::test]
+async fn a_poison_record_of_a_batch_becomes_a_dead_letter_and_every_other_record_is_processed_once() {
+    let kinesis = Emulator::start();
+    kinesis.create_stream("stream", 2).await;
+    kinesis.put_all("stream", (0..64).map(|i| (format!("key {i}"), i.to_string()))).await;
+    let store = MemoryLeaseStore::new();
+    let (first, longest) = (Duration::from_millis(10), Duration::from_millis(40));
+    let deadly = quick("stream").retry_backoff(first..=longest).max_attempts(2).dead_letter("dead");
+    let subscription = reading(&kinesis, &store, deadly.dead_letter_if_missing(1)).await;
+    let (closer, stats) = (subscription.closer(), subscription.stats_handle());
+    let done = Mutex::new(Vec::new());
+    let work = subscription.tolerant().batches(16).unwrap().process(2, async |batch| {
+        let numbers: Vec<u32> = batch.iter().map(|delivery| text(delivery).parse().unwrap()).collect();
+        if numbers.contains(&13) {
+            return Err("13 is poison");
+        }
+        done.lock().unwrap().extend(numbers);
+        Ok(())
+    });
+    let close = async {
+        eventually("all records are settled", async || {
+            let shards = stats.snapshot().shards;
+            let sum = |of: fn(&kinesis_stream::ShardStats) -> u64| shards.iter().map(of).sum::<u64>();
+            (sum(|shard| shard.acked), sum(|shard| shard.dead_letters)) == (63, 1)
+        })
+        .await;
+        closer.close().await
+    };
+    let (ended, report) = timeout(PATIENCE, async { tokio::join!(work, close) }).await.unwrap();
+    assert!(ended.is_ok() && report.is_clean());
+    let mut done = done.into_inner().unwrap();
+    done.sort_unstable();
+    assert_eq!(done, (0..64).filter(|number| *number != 13).collect::<Vec<_>>());
+    assert!(stats.snapshot().shards.iter().map(|shard| shard.halvings).sum::<u64>() >= 1);
+    let mut dead = reading(&kinesis, &store, quick("dead")).await;
+    let letter = DeadLetter::try_from(&records(&mut dead, 1).await[0]).unwrap();
+    assert_eq!((letter.record().payload().as_ref(), letter.attempts()), (&b"13"[..], 2));
+    assert_eq!((letter.reason(), letter.is_rejected()), ("13 is poison", false));
+    for (shard, row) in rows(&store, "stream").await {
+        let last = kinesis.records("stream", &shard).await.pop().map(|record| record.sequence_number.into());
+        assert_eq!(row.checkpoint, last.map(Checkpoint::After));
+    }
+}
+
+// A8
+#[tokio::test]
+async fn records_that_are_too_old_are_passed_over_by_the_clock_of_the_server() {
+    let kinesis = Emulator::start();
+    kinesis.create_stream("stream", 1).await;
+    kinesis.put_all("stream", (0..3).map(|i| ("key", i.to_string()))).await;
+    // The server tells whole seconds: after two more than the limit, these are too old in any case.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let store = MemoryLeaseStore::new();
+    let limited = quick("stream").max_age(Duration::from_secs(1)).stop_at_tip();
+    let mut subscription = reading(&kinesis, &store, limited).await;
+    assert!(item(&mut subscription).await.is_none());
+    assert_eq!(subscription.stats().shards[0].too_old, 3);
+    assert!(subscription.close().await.is_clean());
+    let last = kinesis.records("stream", &kinesis.shards("stream").await[0].id).await.pop().unwrap();
+    let row = rows(&store, "stream").await.into_values().next().unwrap();
+    assert_eq!(row.checkpoint, Some(Checkpoint::After(last.sequence_number.into())));
 }
