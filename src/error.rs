@@ -254,7 +254,8 @@ pub enum KinesisError {
         record: Arc<Record>,
         /// How many times this process delivered it.
         attempts: u32,
-        /// Whether it was [rejected](crate::Delivery::reject). False if it used up its attempts.
+        /// Whether it was [rejected](crate::Delivery::reject). False if it used up its attempts, or was
+        /// [too old](crate::KinesisStream::max_age) for a dead letter that could not be written.
         rejected: bool,
         /// The reason of the last attempt: the text given to [`nack_because`](crate::Delivery::nack_because) or
         /// [`reject`](crate::Delivery::reject), or `given back`, `dropped`, `dropped by a panic`.

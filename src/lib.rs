@@ -97,8 +97,11 @@
 //! | [`Batches`], [`Batch`] | the same stream in batches |
 //! | [`Delivery`], [`Acker`], [`commit_all`], [`Commit`] | a record, the duty to settle it, and the result of a commit |
 //! | [`LeaseToken`] | whether this instance still holds the shard of a delivery, for long work |
-//! | [`DeliveryStreamExt`], [`BufferBy`] | parallel work that keeps the order of each partition key |
+//! | [`Batches::process`], [`BatchFailures`] | a handler of batches: poison records are found by halving, and all is settled |
+//! | [`DeliveryStreamExt`], [`BufferBy`] | batches, and parallel work that keeps the order of each partition key |
+//! | [`ChunkStreamExt`], [`TryChunkStreamExt`] | chunks of any stream, with a time limit |
 //! | [`KinesisStream::max_attempts`], [`KinesisStream::dead_letter`] | records that keep failing |
+//! | [`KinesisStream::max_age`], [`TooOld`] | records that are too old |
 //! | [`Closer`], [`CloseReport`] | graceful shutdown |
 //! | [`Seeker`] | moving a running subscription to another position |
 //! | [`StatsHandle`], [`SubscriptionStats`] | the state of every shard |

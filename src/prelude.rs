@@ -16,6 +16,7 @@
 //! | pass results on in order | [`try_buffered`], [`buffered`] | is passed on |
 //! | work on many keys at once, on each key in order | [`buffer_by_key`] | is passed on |
 //! | write batches | [`batches`] | is passed on |
+//! | write batches and have them settled | [`batches`] and [`process`] | of the stream: ends it; of the handler: halves the batch |
 //! | chunk what you made of deliveries | [`try_chunks_timeout`] | comes after the items before it |
 //! | the same, of any items | [`chunks_timeout`], [`ready_chunks`] | is inside the chunk |
 //! | feed a sink | [`forward`] | ends the pipeline |
@@ -27,6 +28,7 @@
 //! [`buffered`]: StreamExt::buffered
 //! [`buffer_by_key`]: DeliveryStreamExt::buffer_by_key
 //! [`batches`]: Subscription::batches
+//! [`process`]: Batches::process
 //! [`chunks_timeout`]: ChunkStreamExt::chunks_timeout
 //! [`try_chunks_timeout`]: TryChunkStreamExt::try_chunks_timeout
 //! [`ready_chunks`]: StreamExt::ready_chunks

@@ -41,7 +41,7 @@ impl Database {
         Ok(())
     }
 
-    async fn insert_all<T: AsRef<[u8]>>(&self, rows: &[Delivery<T>]) -> io::Result<()> {
+    async fn insert_all<T: AsRef<[u8]> + Sync>(&self, rows: &[Delivery<T>]) -> io::Result<()> {
         for row in rows {
             self.insert(row.payload().as_ref()).await?;
         }
@@ -211,7 +211,7 @@ const LOOPS: &[(&str, Recipe)] = &[
     }),
     ("a loop with a time limit", |mut quakes, _, database| {
         tokio::spawn(async move {
-            let mut some = (&mut quakes).take_until(Box::pin(sleep(Duration::from_secs(3_600))));
+            let mut some = (&mut quakes).take_until(Box::pin(sleep(Duration::from_hours(1))));
             while let Some(delivery) = some.try_next().await? {
                 database.insert(delivery.payload()).await?;
                 delivery.ack();

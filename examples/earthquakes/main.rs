@@ -114,7 +114,7 @@ impl Run<'_> {
             interrupted,
         };
         let subscription = job.subscribe().await?;
-        let work = future::try_join(self.publish(&broker, interrupted), job.consume(subscription));
+        let work = future::try_join(self.publish(&broker, interrupted), Box::pin(job.consume(subscription)));
         let done = progress::shown(self.counts, work).await;
         broker.shutdown().await;
         done.map(|((), consumed)| consumed)

@@ -88,13 +88,15 @@ impl DeadLetter {
         &self.consumer
     }
 
-    /// How often that consumer's instance delivered it.
+    /// How often that consumer's instance delivered it. 0 if it was [too old](crate::KinesisStream::max_age) from the
+    /// beginning.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Whether it was [rejected](crate::Delivery::reject). False if it used up its attempts.
+    /// Whether it was [rejected](crate::Delivery::reject). False if it used up its attempts, or was
+    /// [too old](crate::KinesisStream::max_age).
     #[must_use]
     pub fn is_rejected(&self) -> bool {
         self.rejected

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{
         Mutex,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
 
@@ -37,14 +37,14 @@ pub(crate) struct Kinesis {
     clock: Clock,
     /// The service's time at the start of the clock, in Unix milliseconds.
     epoch: AtomicI64,
+    /// Responses have no `Date`.
+    hides_its_time: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     exists: bool,
-    /// Responses have no `Date`.
-    hides_its_time: bool,
     created: i64,
     /// How many earlier streams had this name.
     older: usize,
@@ -87,7 +87,6 @@ impl Kinesis {
         let shards = shards.iter().map(|shard| (ShardId::from(*shard), Shard::default())).collect();
         let state = State {
             exists: true,
-            hides_its_time: false,
             created: EPOCH + 123,
             older: 0,
             retention: None,
@@ -101,7 +100,7 @@ impl Kinesis {
             written: Vec::new(),
             lacking: BTreeSet::new(),
         };
-        Self { clock, epoch: AtomicI64::new(EPOCH), state: Mutex::new(state) }
+        Self { clock, epoch: AtomicI64::new(EPOCH), hides_its_time: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// Puts records named after their shard and index, as in `a0`, `a1`. The name is the payload and the sequence
@@ -239,7 +238,7 @@ impl Kinesis {
 
     /// Tells no time from now on.
     pub(crate) fn hide_its_time(&self) {
-        lock(&self.state).hides_its_time = true;
+        self.hides_its_time.store(true, Ordering::Relaxed);
     }
 
     /// Deletes the stream.
@@ -266,8 +265,8 @@ impl Kinesis {
     }
 
     /// The `Date` header of a response, in whole seconds.
-    fn date(&self, state: &State) -> Option<ServiceTime> {
-        (!state.hides_its_time).then(|| ServiceTime(self.millis() / 1_000 * 1_000))
+    fn date(&self) -> Option<ServiceTime> {
+        (!self.hides_its_time.load(Ordering::Relaxed)).then(|| ServiceTime(self.millis() / 1_000 * 1_000))
     }
 
     fn change<T>(&self, id: &str, change: impl FnOnce(&mut Shard, &str) -> T) -> T {
@@ -298,7 +297,7 @@ impl Kinesis {
                 status: StreamStatus::Usable,
                 created: Some(state.created),
                 retention: state.retention,
-                now: self.date(state),
+                now: self.date(),
             })
         })
     }
@@ -344,7 +343,7 @@ impl Kinesis {
                 Origin::After(number) => find(number, 1)?,
             };
             let place = Place { shard: shard.clone(), older: state.older, index };
-            Ok(Placed { iterator: self.iterator(&place), now: self.date(state) })
+            Ok(Placed { iterator: self.iterator(&place), now: self.date() })
         })
     }
 

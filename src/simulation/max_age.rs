@@ -148,9 +148,9 @@ async fn the_key_of_a_record_that_becomes_too_old_goes_on() {
     let mut work = harness.instance("me").subscribe(stream).await.buffer_by_key(2, async |delivery| {
         let what = format!("{} at {}", name(&delivery), harness.millis() / 1_000);
         if name(&delivery) == "a0" {
-            delivery.nack()
+            delivery.nack();
         } else {
-            delivery.ack()
+            delivery.ack();
         }
         Ok(what)
     });

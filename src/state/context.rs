@@ -86,10 +86,10 @@ pub(crate) struct Gauges {
 /// The warnings that a subscription logs once.
 #[derive(Debug, Default)]
 struct Warned {
-    of_drop: AtomicBool,
-    of_small_reads: AtomicBool,
-    of_small_bound: AtomicBool,
-    of_old: AtomicBool,
+    dropped: AtomicBool,
+    small_reads: AtomicBool,
+    small_bound: AtomicBool,
+    old_records: AtomicBool,
 }
 
 /// Whether this is the first time that this warning is due.
@@ -251,7 +251,7 @@ impl SubscriptionContext {
 
     /// Warns, once per subscription, that a shard lags because its reads ask for few records (R7).
     pub(crate) fn warn_of_small_reads(&self, shard: &ShardId, behind: Duration) {
-        if is_first(&self.warned.of_small_reads) {
+        if is_first(&self.warned.small_reads) {
             tracing::warn!(
                 stream = %self.stream, %shard, ?behind, read_limit = self.read_limit(),
                 "the shard falls behind while every read returns all the records it asked for, which is one batch: use \
@@ -262,7 +262,7 @@ impl SubscriptionContext {
 
     /// Warns, once per subscription, that batches of this size cannot fill (A5).
     pub(crate) fn warn_of_small_bound(&self, size: usize) {
-        if is_first(&self.warned.of_small_bound) {
+        if is_first(&self.warned.small_bound) {
             tracing::warn!(
                 stream = %self.stream, size, max_in_flight = self.settings.max_in_flight,
                 "batches can go out less than full: set `max_in_flight` to at least twice their size, so that one is \
@@ -273,7 +273,7 @@ impl SubscriptionContext {
 
     /// Warns, once per subscription, that records are older than `max_age`, and what becomes of them (A8).
     pub(crate) fn warn_of_old(&self, shard: &ShardId, becomes: TooOld) {
-        if is_first(&self.warned.of_old) {
+        if is_first(&self.warned.old_records) {
             let max_age = self.settings.max_age.limit.unwrap_or_default();
             let what = if becomes == TooOld::Skip { "are passed over" } else { "go to the dead-letter stream" };
             tracing::warn!(
@@ -285,7 +285,7 @@ impl SubscriptionContext {
 
     /// Warns, once per subscription, that a delivery was dropped unsettled, and what becomes of its record (A2, A7).
     pub(crate) fn warn_of_drop(&self, shard: &ShardId, becomes: &str) {
-        if is_first(&self.warned.of_drop) {
+        if is_first(&self.warned.dropped) {
             tracing::warn!(
                 stream = %self.stream, %shard,
                 "a delivery was dropped without being settled and {becomes}: call `commit` or `ack` on it, or set \

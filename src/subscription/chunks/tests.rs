@@ -30,7 +30,9 @@ fn oks(range: std::ops::Range<u32>) -> Vec<Item> {
 async fn a_chunk_is_yielded_when_it_is_full_or_when_its_first_item_has_waited_long_enough() {
     let (sender, source) = channel();
     let mut chunks = source.chunks_timeout(3, LIMIT);
-    oks(0..4).into_iter().for_each(|item| sender.send(item).unwrap());
+    for item in oks(0..4) {
+        sender.send(item).unwrap();
+    }
     let start = Instant::now();
     assert_eq!((chunks.next().await, start.elapsed()), (Some(oks(0..3)), Duration::ZERO));
     let late = async {
@@ -67,7 +69,9 @@ async fn an_error_is_yielded_after_the_items_before_it_and_the_stream_continues(
 async fn a_chunk_in_front_of_an_error_does_not_wait() {
     let (sender, source) = channel();
     let mut chunks = source.try_chunks_timeout(9, LIMIT);
-    [Ok(0), Err("gone")].into_iter().for_each(|item| sender.send(item).unwrap());
+    for item in [Ok(0), Err("gone")] {
+        sender.send(item).unwrap();
+    }
     let start = Instant::now();
     assert_eq!((chunks.next().await, start.elapsed()), (Some(Ok(numbers(0..1))), Duration::ZERO));
     drop(sender);
