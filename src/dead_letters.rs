@@ -5,8 +5,9 @@
 //!
 //! - `writer`: the task,
 //! - `circuit`: the circuit breaker, which limits the writes after failures,
-//! - `letter`: [`DeadLetter`], what is written and read,
+//! - `dead_letter`: [`DeadLetter`], what is written and read,
 //! - `json_format` and `header_format`: its two formats,
+//! - `parse`: the data of either format as a dead letter,
 //! - `record`: the record that holds it, in one of them.
 //!
 //! **Why a task writes dead letters.** A record may be given back on any thread, without a runtime, and writing its
@@ -17,9 +18,10 @@
 //! does not count: if the lease goes first, the record is dropped unsettled, and the next reader redelivers it.
 
 mod circuit;
+pub(crate) mod dead_letter;
 mod header_format;
 mod json_format;
-pub(crate) mod letter;
+mod parse;
 mod record;
 mod writer;
 
@@ -30,11 +32,11 @@ pub(crate) use crate::dead_letters::writer::start;
 pub(crate) fn fuzz(data: &[u8]) {
     use crate::config::redelivery::DeadLetterFormat;
 
-    let Ok(letter) = letter::DeadLetter::parse("k", bytes::Bytes::copy_from_slice(data)) else { return };
+    let Ok(letter) = dead_letter::DeadLetter::parse("k", bytes::Bytes::copy_from_slice(data)) else { return };
     for format in [DeadLetterFormat::Json, DeadLetterFormat::Envelope] {
         // Not every text is a possible key, and not every header fits into an envelope.
         let Ok(record) = record::record(&letter, format) else { continue };
-        let again = letter::DeadLetter::parse(&record.partition_key, record.data).expect("it was written here");
+        let again = dead_letter::DeadLetter::parse(&record.partition_key, record.data).expect("it was written here");
         assert_eq!(again.original(), letter.original());
         assert_eq!(
             (again.reason(), again.attempts(), again.is_rejected()),
@@ -47,7 +49,7 @@ pub(crate) fn fuzz(data: &[u8]) {
 mod tests {
     use bytes::Bytes;
 
-    use super::letter::DeadLetter;
+    use super::dead_letter::DeadLetter;
     use crate::types::record::{Headers, Record};
 
     /// A dead letter for tests.

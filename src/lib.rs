@@ -188,7 +188,7 @@ pub use crate::{
         redelivery::DeadLetterFormat,
         settings::OnDrop,
     },
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     delivery::{Acker, Delivery, TryMapError, commit_all, lease_handle::LeaseToken},
     error::{
         ErrorClass, KinesisError,

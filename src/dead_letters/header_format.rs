@@ -9,7 +9,7 @@ use std::{iter::Peekable, str};
 use bytes::Bytes;
 
 use crate::{
-    dead_letters::letter::{DeadLetter, no_dead_letter},
+    dead_letters::dead_letter::{DeadLetter, no_dead_letter},
     error::KinesisError,
     types::record::{Headers, Record},
     wire::envelope,

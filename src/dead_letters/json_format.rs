@@ -16,7 +16,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::{
-    dead_letters::letter::{DeadLetter, no_dead_letter},
+    dead_letters::dead_letter::{DeadLetter, no_dead_letter},
     error::KinesisError,
     types::record::{Headers, Record},
 };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::{
     config::{limits, redelivery::DeadLetterFormat},
-    dead_letters::{header_format, json_format, letter::DeadLetter},
+    dead_letters::{dead_letter::DeadLetter, header_format, json_format},
     error::KinesisError,
 };
 

@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use crate::{
     config::redelivery::{RedeliveryDecision, Wish},
-    dead_letters::{circuit::WriteCircuit, letter::DeadLetter, record::record},
+    dead_letters::{circuit::WriteCircuit, dead_letter::DeadLetter, record::record},
     error::{
         KinesisError,
         chain::Chain,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     config::position::KinesisPosition,
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     delivery::{acker::Acker, lease_handle::LeaseToken},
     error::KinesisError,
     state::{

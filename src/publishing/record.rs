@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     config::limits,
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     error::KinesisError,
     types::{
         id::{SequenceNumber, ShardId},

@@ -11,7 +11,7 @@ use super::{
 
 use crate::{
     config::position::KinesisPosition,
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::harness::{CapturedLogs, Harness, Instance, error, horizon, names, next, seconds, take, within},

@@ -3,7 +3,7 @@
 use super::{kinesis::Written, scripted_service::ServiceOp};
 
 use crate::{
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     simulation::harness::{Harness, Instance, horizon},
     state::stats::ShardStats,
     subscription::{Subscription, descriptor::KinesisStream},

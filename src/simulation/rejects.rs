@@ -10,7 +10,7 @@ use super::{
 
 use crate::{
     config::position::KinesisPosition,
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     delivery::{Acker, Delivery},
     error::{ErrorClass, KinesisError, service::FailureKind},
     simulation::harness::{Harness, error, horizon, millis, name, names, next, seconds, take, within},

@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// What the own reads have shown. Pure, with the time passed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Health {
+enum Ability {
     /// No reader gave up since the last good read.
     Able,
     /// A reader gave up, and no read was good since.
@@ -29,7 +29,7 @@ enum Health {
     },
 }
 
-impl Health {
+impl Ability {
     fn gave_up(self, first_pause: Duration, now: Instant) -> Self {
         let pause = match self {
             Self::Able => first_pause,
@@ -40,21 +40,21 @@ impl Health {
     }
 }
 
-/// [`Health`] as the tasks of a subscription share it.
+/// [`Ability`] as the tasks of a subscription share it.
 #[derive(Debug)]
 pub(crate) struct ReadHealth {
     first_pause: Duration,
-    health: Mutex<Health>,
+    health: Mutex<Ability>,
 }
 
 impl ReadHealth {
     pub(crate) fn new(first_pause: Duration) -> Self {
-        Self { first_pause, health: Mutex::new(Health::Able) }
+        Self { first_pause, health: Mutex::new(Ability::Able) }
     }
 
     /// A read was good.
     pub(crate) fn good_read(&self) {
-        *lock(&self.health) = Health::Able;
+        *lock(&self.health) = Ability::Able;
     }
 
     /// A reader gave up, or a trial read failed.
@@ -66,14 +66,14 @@ impl ReadHealth {
     /// How long a lease must have stood free before this instance takes it. None if it can read.
     pub(crate) fn pause(&self) -> Option<Duration> {
         match *lock(&self.health) {
-            Health::Able => None,
-            Health::Unable { pause, .. } => Some(pause),
+            Ability::Able => None,
+            Ability::Unable { pause, .. } => Some(pause),
         }
     }
 
     /// Whether this instance, which could not read, may try again now.
     pub(crate) fn is_trial_due(&self, now: Instant) -> bool {
-        matches!(*lock(&self.health), Health::Unable { trial_at, .. } if now >= trial_at)
+        matches!(*lock(&self.health), Ability::Unable { trial_at, .. } if now >= trial_at)
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 
 use crate::{
     config::redelivery::DeadLetterFormat,
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     delivery::Delivery,
     error::service::FailureKind,
     simulation::harness::{Harness, horizon, millis, name, next, seconds, take, within},

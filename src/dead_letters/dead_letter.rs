@@ -1,16 +1,12 @@
-//! A dead letter: a record that was given up, and why. A value that both formats write and read.
+//! A dead letter: a record that was given up, and why. A value that both formats write, and that `parse` reads.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use crate::{
     config::redelivery::Wish,
-    dead_letters::{header_format, json_format},
     error::KinesisError,
     state::{context::SubscriptionContext, events::Returned},
     types::record::Record,
-    wire::envelope,
 };
 
 /// A record that was given up, where it came from, and why: what the library writes to a
@@ -46,36 +42,6 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// The dead letter in the data of a record of a dead-letter stream, for programs that read it by other means.
-    /// `data` is what the service returns, decoded from Base64. `partition_key` is the key of the dead letter, which
-    /// is the key of the original record.
-    ///
-    /// # Errors
-    ///
-    /// [`KinesisError::Invalid`] if the data is no dead letter.
-    ///
-    /// ```
-    /// use kinesis_stream::DeadLetter;
-    ///
-    /// let data = r#"{
-    ///     "format": "kinesis-dead-letter/1", "stream": "quakes", "shard": "shardId-000000000000",
-    ///     "sequence_number": "49590338271490256608559692538361571095921575989136588898", "partition_key": "ak",
-    ///     "consumer": "billing", "attempts": 5, "rejected": false, "reason": "no such customer",
-    ///     "headers": [], "payload": "{\"mag\":2.1}"
-    /// }"#;
-    /// let letter = DeadLetter::parse("ak", data)?;
-    /// assert_eq!((letter.record().stream(), letter.reason()), ("quakes", "no such customer"));
-    /// assert_eq!(letter.original().payload(), r#"{"mag":2.1}"#);
-    /// # Ok::<(), kinesis_stream::KinesisError>(())
-    /// ```
-    pub fn parse(partition_key: &str, data: impl Into<Bytes>) -> Result<Self, KinesisError> {
-        let (headers, payload) = envelope::decode(data.into());
-        if header_format::is_one(&headers) {
-            return header_format::parse(&headers, payload, Some(partition_key));
-        }
-        json_format::parse(&payload)
-    }
-
     /// The original record: its payload, headers and partition key, and where it stood.
     #[must_use]
     pub fn record(&self) -> &Record {
@@ -118,22 +84,6 @@ impl DeadLetter {
             rejected: spent.wish == Wish::Reject,
             reason: spent.reason.to_string().into(),
         }
-    }
-}
-
-impl TryFrom<&Record> for DeadLetter {
-    type Error = KinesisError;
-
-    /// The dead letter in a record of a dead-letter stream.
-    ///
-    /// # Errors
-    ///
-    /// [`KinesisError::Invalid`] if the record is no dead letter.
-    fn try_from(record: &Record) -> Result<Self, KinesisError> {
-        if header_format::is_one(record.headers()) {
-            return header_format::parse(record.headers(), record.payload().clone(), record.partition_key());
-        }
-        json_format::parse(record.payload())
     }
 }
 
