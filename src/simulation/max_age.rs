@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     config::max_age::TooOld,
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     delivery::Delivery,
     error::{KinesisError, service::FailureKind},
     simulation::kinesis::EPOCH,

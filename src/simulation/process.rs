@@ -15,7 +15,7 @@ use tokio::{
 use super::harness::{Harness, horizon, millis, name, names, next, range, seconds, within};
 use crate::{
     config::position::KinesisPosition,
-    dead_letters::letter::DeadLetter,
+    dead_letters::dead_letter::DeadLetter,
     error::KinesisError,
     subscription::{
         batch::Batch, batch_failures::BatchFailures, delivery_stream_ext::DeliveryStreamExt, descriptor::KinesisStream,
