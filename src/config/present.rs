@@ -108,7 +108,7 @@ mod tests {
             (untold, 40_001, Ok(40_000)),
             (untold, 159_999, Ok(40_000)),
             (untold, 160_000, refused(100_000, 160_000)),
-            (told.after(Duration::from_secs(60)), 160_000, Ok(160_000)),
+            (told.after(Duration::from_mins(1)), 160_000, Ok(160_000)),
         ];
         for (present, given, expected) in table {
             assert_eq!(settled(present, given), expected.map(Position::Timestamp), "{present:?}, {given}");

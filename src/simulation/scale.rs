@@ -238,7 +238,7 @@ async fn closing_sends_a_bounded_number_of_writes_at_once_and_releases_every_lea
         let mut times: Vec<Duration> = me.table.script.times_of(TableOp::Release);
         assert_eq!(times.len(), SHARDS);
         times.extend(me.table.script.times_of(TableOp::Checkpoint));
-        let since = millis(u64::try_from(harness.millis()).unwrap()) - begun.elapsed();
+        let since = millis(u64::try_from(harness.millis()).unwrap()).saturating_sub(begun.elapsed());
         let most = most_within(times.into_iter().filter(|time| *time > since).collect(), takes);
         assert_eq!(most <= 96, suffice, "{most} writes at once");
         assert!(harness.shares().await.is_empty());

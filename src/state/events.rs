@@ -314,17 +314,18 @@ mod tests {
             let lasted = Duration::from_secs(seconds);
             KinesisError::Lasting { stream: Arc::clone(&stream), lasted, source: Arc::new(store) }
         };
-        let list = |seconds| {
+        let unlisted = |seconds| {
             let source = ServiceFailure::new(Action::ListShards, FailureKind::Denied, "no");
-            let list = KinesisError::List { stream: Arc::clone(&stream), source };
+            let denied = KinesisError::List { stream: Arc::clone(&stream), source };
             let lasted = Duration::from_secs(seconds);
-            KinesisError::Lasting { stream: Arc::clone(&stream), lasted, source: Arc::new(list) }
+            KinesisError::Lasting { stream: Arc::clone(&stream), lasted, source: Arc::new(denied) }
         };
         for error in [lost("1"), lost("2"), gone, lasting(Some(shard.clone()), 120), KinesisError::NotConnected] {
             events.error(Some(shard.clone()), error);
         }
         events.error(None, KinesisError::StreamRecreated { stream: Arc::clone(&stream) });
-        for error in [lasting(None, 120), list(130), lasting(None, 240), list(250), KinesisError::NotConnected] {
+        for error in [lasting(None, 120), unlisted(130), lasting(None, 240), unlisted(250), KinesisError::NotConnected]
+        {
             events.error(None, error);
         }
         let mut taken = Vec::new();
