@@ -5,12 +5,13 @@ use std::{error::Error, fmt::Debug, pin::Pin, sync::Arc};
 use bytes::Bytes;
 use futures::{Sink, Stream, TryStreamExt, stream::FusedStream};
 use kinesis_stream::{
-    Acker, Action, Batch, Batches, BufferBy, Checkpoint, CloseReport, Closer, Commit, ConnectedKinesisBroker, Delivery,
-    DeliveryStreamExt, DynamoDbLeaseStore, EmbeddedLeaseStore, ErrorClass, FailureKind, Headers, Held, KinesisBroker,
-    KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey, LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop,
-    OpenShard, Outgoing, PublishError, PublishOrder, PublishSink, PublishStats, PublishTo, Published, Publisher,
-    Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState, ShardStats, StatsHandle, StoreError,
-    Subscription, SubscriptionStats, Take, Tolerant, TryMapError, Write, commit_all,
+    Acker, Action, Batch, BatchFailures, Batches, BufferBy, Checkpoint, ChunksTimeout, CloseReport, Closer, Commit,
+    ConnectedKinesisBroker, Delivery, DeliveryStreamExt, DynamoDbLeaseStore, EmbeddedLeaseStore, ErrorClass,
+    FailureKind, Headers, Held, KinesisBroker, KinesisError, KinesisPosition, KinesisStream, Lease, LeaseKey,
+    LeaseStore, LeaseToken, MemoryLeaseStore, OnDrop, OpenShard, Outgoing, PublishError, PublishOrder, PublishSink,
+    PublishStats, PublishTo, Published, Publisher, Record, Seen, SequenceNumber, ServiceFailure, ShardId, ShardState,
+    ShardStats, StatsHandle, StoreError, Subscription, SubscriptionStats, Take, Tolerant, TooOld, TryChunkStreamExt,
+    TryChunksTimeout, TryMapError, Write, commit_all,
 };
 
 fn value<T: Send + Sync + Unpin + Debug + 'static>() {}
@@ -39,7 +40,7 @@ fn every_public_type_can_move_to_another_thread() {
     cloned::<(PublishTo, PublishOrder, PublishStats, PublishError)>();
     cloned::<KinesisStream>();
     cloned::<KinesisPosition>();
-    cloned::<OnDrop>();
+    cloned::<(OnDrop, TooOld, BatchFailures)>();
     value::<Delivery>();
     value::<Delivery<Vec<String>>>();
     value::<Acker>();
@@ -69,9 +70,12 @@ fn every_stream_can_be_polled_on_another_thread() {
     stream::<Subscription>();
     stream::<Tolerant>();
     stream::<Batches>();
+    stream::<Batches<Tolerant>>();
+    stream::<ChunksTimeout<Tolerant, Result<Delivery, KinesisError>>>();
+    stream::<TryChunksTimeout<Tolerant, Delivery, KinesisError>>();
     value::<Subscription>();
     value::<Tolerant>();
-    value::<Batches>();
+    value::<(Batches, Batches<Tolerant>)>();
 }
 
 /// A stream that is `Send` and `Unpin`, whatever its futures are.
@@ -90,6 +94,8 @@ fn parallel_adapters_can_move_to_another_thread_if_their_futures_can() {
     type Pinned = Pin<Box<dyn Future<Output = Result<(), KinesisError>> + Send>>;
     stream::<BufferBy<Tolerant, Bytes, fn(Delivery) -> Pinned, Pinned>>();
     // The futures of async closures are not `Unpin`, but the adapters over them are, if their source is.
+    unpinned(|| given::<Tolerant>().map_ok(|delivery| delivery).batches(1).expect("a size within the limits"));
+    unpinned(|| given::<Tolerant>().try_chunks_timeout(1, std::time::Duration::ZERO));
     unpinned(|| given::<Tolerant>().buffer_by_key(32, async |delivery| delivery.commit().await));
     unpinned(|| given::<Subscription>().buffer_by_shard(32, async |delivery| delivery.commit().await));
     let decoded = || given::<Tolerant>().and_then(async |delivery| Ok(delivery.map(|bytes| bytes.len())));
@@ -115,6 +121,8 @@ fn every_future_can_be_polled_on_another_thread() {
     spawned(|| given::<Delivery<String>>().commit());
     spawned(|| given::<Acker>().commit());
     spawned(|| given::<Batch>().commit());
+    spawned(|| given::<Batches>().process(8, async |_| Ok::<_, String>(())));
+    spawned(|| given::<Batches<Tolerant>>().process(8, async |batch| batch.is_empty().then_some(()).ok_or("full")));
     spawned(|| given::<Batch<String>>().commit_first(1));
     spawned(|| given::<Batch>().commit_except(|place, delivery| place == 1 && delivery.attempt() > 1));
     spawned(|| commit_all(given::<Vec<Delivery>>()));

@@ -1,16 +1,12 @@
 //! Batches that a handler processes (A8).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, Mutex},
 };
 
 use futures::{FutureExt, TryStreamExt};
-use proptest::prelude::*;
-use tokio::{
-    runtime::Builder,
-    time::{Duration, sleep, timeout},
-};
+use tokio::time::{Duration, sleep, timeout};
 
 use super::harness::{Harness, horizon, millis, name, names, next, range, seconds, within};
 use crate::{
@@ -22,6 +18,8 @@ use crate::{
     },
     util::mutex::lock,
 };
+
+mod random;
 
 /// A stream whose spent records become dead letters after two attempts.
 fn two_attempts() -> KinesisStream {
@@ -263,85 +261,4 @@ async fn a_panic_of_the_handler_reaches_the_caller_and_acknowledges_nothing() {
     let work = (&mut subscription).batches(2).unwrap().process(1, async |_| -> Result<(), String> { panic!("poison") });
     assert!(std::panic::AssertUnwindSafe(work).catch_unwind().await.is_err());
     assert_eq!(names(&within(&mut subscription, seconds(3)).await), ["a0", "a1"]);
-}
-
-/// What a handler does with one record: how long it takes, how often it fails, and how.
-#[derive(Clone, Copy, Debug)]
-struct Work {
-    takes: u64,
-    fails: u32,
-    fails_its_batch: bool,
-}
-
-fn work() -> impl Strategy<Value = Work> {
-    let fails = prop_oneof![9 => Just(0), 1 => 1..4_u32];
-    (0..50_u64, fails, any::<bool>()).prop_map(|(takes, fails, fails_its_batch)| Work { takes, fails, fails_its_batch })
-}
-
-/// Plays records of two shards and checks the invariants of every run.
-async fn play(works: [Vec<Work>; 2], n: usize, size: usize) {
-    let harness = Harness::new(&["a", "b"]);
-    let named = |shard: usize| {
-        works[shard].iter().enumerate().map(move |(i, work)| (format!("{}{i}", ["a", "b"][shard]), *work))
-    };
-    let by_name: BTreeMap<String, Work> = named(0).chain(named(1)).collect();
-    harness.kinesis.put("a", works[0].len());
-    harness.kinesis.put("b", works[1].len());
-    let subscription = harness.instance("me").subscribe(two_attempts()).await;
-    let (busy, done) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::<(String, u32)>::new()));
-    let handler = async |batch: Arc<Batch>| {
-        let shard = batch.deliveries()[0].shard().to_string();
-        assert!(batch.iter().all(|delivery| delivery.shard().as_str() == shard) && batch.len() <= size);
-        assert!(lock(&busy).insert(shard.clone()), "a shard has one call at a time");
-        assert!(lock(&busy).len() <= n);
-        let of = |delivery: &crate::Delivery| by_name[name(delivery)];
-        sleep(millis(batch.iter().map(|delivery| of(delivery).takes).max().unwrap_or(0))).await;
-        lock(&busy).remove(&shard);
-        let fails = |delivery: &crate::Delivery| delivery.attempt() <= of(delivery).fails;
-        if batch.iter().any(|delivery| fails(delivery) && of(delivery).fails_its_batch) {
-            return Err("poison");
-        }
-        let failed: Vec<usize> = (0..batch.len()).filter(|index| fails(&batch.deliveries()[*index])).collect();
-        let settled = batch.iter().filter(|delivery| !fails(delivery));
-        lock(&done).extend(settled.map(|delivery| (name(delivery).to_owned(), delivery.attempt())));
-        Ok(failed)
-    };
-    let stats = subscription.stats_handle();
-    run(subscription.batches(size).unwrap().process(n, handler), seconds(60)).await;
-    let done = done.into_inner().unwrap();
-    for (shard, of) in [("a", &works[0]), ("b", &works[1])] {
-        let first: Vec<usize> = done
-            .iter()
-            .filter(|(name, attempt)| name.starts_with(shard) && *attempt == 1)
-            .map(|(name, _)| name[1..].parse().unwrap())
-            .collect();
-        assert!(first.is_sorted(), "first attempts keep the order of the shard: {first:?}");
-        let settled: BTreeSet<&String> =
-            done.iter().map(|(name, _)| name).filter(|name| name.starts_with(shard)).collect();
-        let expected = of.iter().filter(|work| work.fails < 2).count();
-        assert_eq!(settled.len(), expected, "every record that can be processed is processed");
-        assert_eq!(
-            harness.checkpoint(shard).await,
-            of.len().checked_sub(1).map_or(String::new(), |last| format!("after {shard}{last}"))
-        );
-    }
-    let processed: BTreeSet<&String> = done.iter().map(|(name, _)| name).collect();
-    assert_eq!(processed.len(), done.len(), "a record is settled once");
-    assert_eq!(dead(&harness).len() + done.len(), by_name.len());
-    assert_eq!(stats.snapshot().shards.iter().map(|shard| shard.acked).sum::<u64>(), done.len() as u64);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-    // A8, A7, S1
-    #[test]
-    fn random_failures_settle_each_record_once_in_the_order_of_its_shard(
-        a in proptest::collection::vec(work(), 0..40),
-        b in proptest::collection::vec(work(), 0..40),
-        n in 1..4_usize,
-        size in 1..12_usize,
-    ) {
-        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(play([a, b], n, size));
-    }
 }

@@ -51,27 +51,28 @@ pin_project! {
     /// A [`Subscription`] in batches, or another stream of deliveries. Made by [`Subscription::batches`],
     /// [`DeliveryStreamExt::batches`](crate::DeliveryStreamExt::batches) and the methods like them.
     ///
-    /// - **It yields** a [`Batch`] or an error. A batch has at least one and at most `size` deliveries, those of each shard
-    ///   in their order. It is yielded as soon as it is full, and at the latest [`max_wait`](Self::max_wait) after its
-    ///   first record. If the stream is polled later than that, the batch also gets the records that are ready by then.
-    /// - **An error** is yielded at once, before the batch that is being filled. That batch loses nothing and continues to
-    ///   fill. An error right before the end of the source, such as one of class [`Fatal`](crate::ErrorClass::Fatal), is
-    ///   yielded after the batch.
+    /// - **It yields** a [`Batch`] or an error. A batch has at least one and at most `size` deliveries, those of each
+    ///   shard in their order. It is yielded as soon as it is full, and at the latest [`max_wait`](Self::max_wait)
+    ///   after its first record. If the stream is polled later than that, the batch also gets the records that are
+    ///   ready by then.
+    /// - **An error** is yielded at once, before the batch that is being filled. That batch loses nothing and continues
+    ///   to fill. An error right before the end of the source, such as one of class
+    ///   [`Fatal`](crate::ErrorClass::Fatal), is yielded after the batch.
     /// - **It ends** when its source ends. An unfinished batch is yielded at once before that.
     ///
-    /// Records of an unfinished batch count as in flight. Dropping the stream gives them back without counting an attempt,
-    /// whatever [`on_drop`](crate::KinesisStream::on_drop) says, and drops the source.
+    /// Records of an unfinished batch count as in flight. Dropping the stream gives them back without counting an
+    /// attempt, whatever [`on_drop`](crate::KinesisStream::on_drop) says, and drops the source.
     ///
     /// # Reading
     ///
-    /// Batches of a [`Subscription`] or a [`Tolerant`] one set the size of its reads; behind other combinators, reads keep
-    /// their usual size.
+    /// Batches of a [`Subscription`] or a [`Tolerant`] one set the size of its reads; behind other combinators, reads
+    /// keep their usual size.
     ///
-    /// Each read asks for as many records as a batch holds, so the library reads hardly more than you take. A shard is read
-    /// at most five times a second. Batches of fewer than 200 records therefore read a shard more slowly than the thousand
-    /// records a second that it accepts; batches of 10 read fifty records a second from each shard. If a shard falls behind
-    /// for that reason, one warning says so. [`keep_read_limit`](Self::keep_read_limit) keeps the reads at their usual
-    /// size.
+    /// Each read asks for as many records as a batch holds, so the library reads hardly more than you take. A shard is
+    /// read at most five times a second. Batches of fewer than 200 records therefore read a shard more slowly than the
+    /// thousand records a second that it accepts; batches of 10 read fifty records a second from each shard. If a shard
+    /// falls behind for that reason, one warning says so. [`keep_read_limit`](Self::keep_read_limit) keeps the reads at
+    /// their usual size.
     ///
     /// # Cancel safety
     ///

@@ -29,8 +29,10 @@ pub trait ChunkStreamExt<T>: Stream<Item = T> + Sized {
     /// # async fn insert(rows: &[Delivery<String>]) {}
     ///
     /// async fn archive(quakes: Subscription) -> Result<(), KinesisError> {
-    ///     let texts = quakes.tolerant().map_ok(|quake| quake.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
-    ///     texts
+    ///     let text = |quake: Delivery| quake.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    ///     quakes
+    ///         .tolerant()
+    ///         .map_ok(text)
     ///         .chunks_timeout(500, Duration::from_millis(50))
     ///         .map(|chunk| chunk.into_iter().collect::<Result<Vec<_>, KinesisError>>())
     ///         .try_for_each(async |chunk| {
@@ -44,7 +46,8 @@ pub trait ChunkStreamExt<T>: Stream<Item = T> + Sized {
     /// - **It yields** vectors of at least 1 and at most `n` items; an `n` of 0 counts as 1. There is no limit for
     ///   `timeout`; with zero, a vector holds only the items that are ready now.
     /// - **It ends** with the source. Items that are left are yielded before that, at once.
-    /// - **Errors** are items like all others. [`try_chunks_timeout`](TryChunkStreamExt::try_chunks_timeout) yields them as such.
+    /// - **Errors** are items like all others. [`try_chunks_timeout`](TryChunkStreamExt::try_chunks_timeout) yields
+    ///   them as such.
     ///
     /// Dropping it drops the source and then the items that it holds. For deliveries, [`DeliveryStreamExt::batches`]
     /// does more: see there.
@@ -67,8 +70,9 @@ impl<S: Stream<Item = T>, T> ChunkStreamExt<T> for S {}
 
 /// Adds chunks with a time limit to every stream of results. In the [`prelude`](crate::prelude).
 pub trait TryChunkStreamExt<T, E>: Stream<Item = Result<T, E>> + Sized {
-    /// Like [`chunks_timeout`](ChunkStreamExt::chunks_timeout) for a stream of results. At an error it yields the items that it
-    /// has, and then the error. So a `try_` combinator behind it sees every item before the error, and none is lost.
+    /// Like [`chunks_timeout`](ChunkStreamExt::chunks_timeout) for a stream of results. At an error it yields the items
+    /// that it has, and then the error. So a `try_` combinator behind it sees every item before the error, and none is
+    /// lost.
     ///
     /// ```
     /// use std::time::Duration;
@@ -213,7 +217,8 @@ impl<S: fmt::Debug, T> fmt::Debug for ChunksTimeout<S, T> {
 }
 
 pin_project! {
-    /// The chunks of a stream of results: see [`try_chunks_timeout`](TryChunkStreamExt::try_chunks_timeout). It is fused.
+    /// The chunks of a stream of results: see [`try_chunks_timeout`](TryChunkStreamExt::try_chunks_timeout). It is
+    /// fused.
     #[must_use = "streams do nothing unless polled"]
     pub struct TryChunksTimeout<S, T, E> {
         // The first field: see `ChunksTimeout`.

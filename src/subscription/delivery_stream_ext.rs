@@ -40,9 +40,9 @@ pub trait DeliveryStreamExt<T, E>: Stream<Item = Result<Delivery<T>, E>> + Sized
     /// - **It yields** the result of each future as soon as it finishes, so results of different keys come in any
     ///   order. It also yields each error of the source, at once. Neither kind of error ends the stream.
     /// - **It ends** once the source has ended and all futures have finished.
-    /// - **Its futures run only while it is polled,** like those of every buffered stream. If the code behind it pauses,
-    ///   a time limit inside of `f` runs on and may end although the work was done. Keep the code behind it short, or
-    ///   spawn the work as a task.
+    /// - **Its futures run only while it is polled,** like those of every buffered stream. If the code behind it
+    ///   pauses, a time limit inside of `f` runs on and may end although the work was done. Keep the code behind it
+    ///   short, or spawn the work as a task.
     ///
     /// # Order
     ///

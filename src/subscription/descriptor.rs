@@ -150,8 +150,9 @@ impl KinesisStream {
     /// up is a decision for you to make.
     ///
     /// The attempts of a record are spent once it was given back this often, by [`nack`](crate::Delivery::nack) or by a
-    /// drop that redelivers. [`reject`](crate::Delivery::reject) spends them at once, also without a limit. It then goes to the [`dead_letter`](Self::dead_letter) stream. Without one, the stream
-    /// yields [`KinesisError::AttemptsSpent`], which carries the record and settles it. That error is of the class
+    /// drop that redelivers. [`reject`](crate::Delivery::reject) spends them at once, also without a limit. It then
+    /// goes to the [`dead_letter`](Self::dead_letter) stream. Without one, the stream yields
+    /// [`KinesisError::AttemptsSpent`], which carries the record and settles it. That error is of the class
     /// [`Record`](crate::ErrorClass::Record), so it ends a `try_` pipeline unless the pipeline matches on it.
     ///
     /// [`attempt`](crate::Delivery::attempt) counts the attempts: in this process, under this lease. Attempts start at

@@ -41,11 +41,10 @@ where
     ///
     /// ```
     /// use kinesis_stream::prelude::*;
-    /// # async fn insert(rows: Vec<&[u8]>) -> std::io::Result<()> { Ok(()) }
+    /// # async fn insert(rows: &[Delivery]) -> std::io::Result<()> { Ok(()) }
     ///
     /// async fn archive(quakes: Subscription) -> Result<(), KinesisError> {
-    ///     let batches = quakes.tolerant().batches(500)?;
-    ///     batches.process(8, async |batch| insert(batch.payloads().map(|payload| payload.as_ref()).collect()).await).await
+    ///     quakes.tolerant().batches(500)?.process(8, async |batch| insert(batch.deliveries()).await).await
     /// }
     /// ```
     ///
@@ -66,9 +65,9 @@ where
     /// If each part of a batch fails because something else is wrong, each record is called alone in the end. Answer
     /// `BatchFailures::all` where you know that, for example if the connection is lost.
     ///
-    /// The handler shares the batch with the library, which settles it once the handler's future has finished. A handler
-    /// that keeps the batch beyond that, in another task, keeps its records: they are settled when it drops the batch,
-    /// as [`on_drop`](crate::KinesisStream::on_drop) says.
+    /// The handler shares the batch with the library, which settles it once the handler's future has finished. A
+    /// handler that keeps the batch beyond that, in another task, keeps its records: they are settled when it drops the
+    /// batch, as [`on_drop`](crate::KinesisStream::on_drop) says.
     ///
     /// # Order
     ///
@@ -134,13 +133,13 @@ struct Calls<T, F, Fut> {
     handler: F,
     n: usize,
     waiting: KeyQueues<Batch<T>>,
-    running: FuturesUnordered<Call<T, Fut>>,
+    running: FuturesUnordered<HandlerCall<T, Fut>>,
     ended: bool,
 }
 
 pin_project! {
     /// One call of the handler, with the batch that it belongs to.
-    struct Call<T, Fut> {
+    struct HandlerCall<T, Fut> {
         // The first field, so it is dropped first: the parts need the batch that the handler has.
         #[pin]
         future: Fut,
@@ -149,7 +148,7 @@ pin_project! {
     }
 }
 
-impl<T, Fut: Future> Future for Call<T, Fut> {
+impl<T, Fut: Future> Future for HandlerCall<T, Fut> {
     type Output = (Option<(u64, BatchParts<T>)>, Fut::Output);
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -196,7 +195,7 @@ where
     /// Calls the handler with the next part of a batch. The shard is free if there is none.
     fn call(&mut self, queue: u64, mut parts: BatchParts<T>) {
         match parts.next() {
-            Some(part) => self.running.push(Call { future: (self.handler)(part), of: Some((queue, parts)) }),
+            Some(part) => self.running.push(HandlerCall { future: (self.handler)(part), of: Some((queue, parts)) }),
             None => self.waiting.done(queue, WorkEnd::Free).into_iter().for_each(put_back),
         }
     }

@@ -46,8 +46,9 @@ type Item = Result<Delivery, KinesisError>;
 /// - **An error does not end the stream.** [`KinesisError::class`] says whether the library already handles it.
 ///   [`tolerant`](Self::tolerant) hides the errors that it handles.
 /// - **It ends** once the subscription was closed, once the broker was shut down, after an error of class
-///   [`Fatal`](crate::ErrorClass::Fatal), or once everything was read if [`stop_at_tip`](crate::KinesisStream::stop_at_tip) is
-///   set. A subscription that currently holds no shard is pending; it has not ended.
+///   [`Fatal`](crate::ErrorClass::Fatal), or once everything was read if
+///   [`stop_at_tip`](crate::KinesisStream::stop_at_tip) is set. A subscription that currently holds no shard is
+///   pending; it has not ended.
 ///
 /// [`batches`](Self::batches) yields many records at a time.
 ///
@@ -248,7 +249,8 @@ impl Subscription {
         error
     }
 
-    /// The next record of the current page. Pending if there is none, if none may be handed out now, or if it is too old.
+    /// The next record of the current page. Pending if there is none, if none may be handed out now, or if it is too
+    /// old.
     fn poll_record(&mut self, now: Instant) -> Poll<Option<Item>> {
         let Some((shard, page)) = &mut self.current else { return Poll::Pending };
         let number = page.peek();
