@@ -282,6 +282,20 @@ const BATCHES: &[(&str, Recipe)] = &[
             Ok(batches.process(8, async |batch| database.insert_all(batch.deliveries()).await).await?)
         })
     }),
+    ("batches with a handler, in order", |quakes, _, database| {
+        tokio::spawn(async move {
+            let handler = async |batch: Arc<Batch>| {
+                let mut failures = BatchFailures::none();
+                for (index, quake) in batch.iter().enumerate() {
+                    if let Err(error) = database.insert(quake.payload()).await {
+                        failures.retry(index, error);
+                    }
+                }
+                Ok::<_, io::Error>(failures)
+            };
+            Ok(quakes.tolerant().batches(3)?.process(8, handler).in_order().await?)
+        })
+    }),
     ("batches behind an async closure, with a handler that owns its state", |quakes, _, database| {
         tokio::spawn(async move {
             let other = Arc::clone(&database);

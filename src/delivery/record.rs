@@ -7,9 +7,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::{
-    config::position::KinesisPosition,
+    config::{
+        position::KinesisPosition,
+        redelivery::{RedeliveryDecision, Wish},
+    },
     dead_letters::dead_letter::DeadLetter,
     delivery::{acker::Acker, lease_handle::LeaseToken},
     error::KinesisError,
@@ -341,6 +345,37 @@ impl<T> Delivery<T> {
     /// Whether settling the record still has an effect: the generation in which it was delivered is the current one.
     pub(crate) fn counts(&self) -> bool {
         self.acker.delivered.shard.counts(self.acker.delivered.ticket)
+    }
+
+    /// The pause before another attempt, if one is left.
+    pub(crate) fn retry_pause(&self) -> Option<Duration> {
+        let delivered = &self.acker.delivered;
+        match delivered.shard.context.settings.retries.next(Wish::Retry, delivered.attempts) {
+            RedeliveryDecision::Redeliver(pause) => Some(pause),
+            RedeliveryDecision::DeadLetter | RedeliveryDecision::Error => None,
+        }
+    }
+
+    /// Whether this instance would redeliver the record if it was given back now.
+    pub(crate) fn may_be_redelivered(&self) -> bool {
+        self.acker.delivered.shard.redelivers(self.acker.delivered.ticket)
+    }
+
+    /// Whether the record is too old for another attempt.
+    pub(crate) fn is_too_old(&self, now: Instant) -> bool {
+        let delivered = &self.acker.delivered;
+        delivered.shard.context.too_old(delivered.record.arrived_at, now).is_some()
+    }
+
+    /// Begins the next attempt of a record that its handler has not given back.
+    pub(crate) fn try_again(&mut self) {
+        let delivered = &mut self.acker.delivered;
+        delivered.attempts = delivered.attempts.saturating_add(1);
+        delivered.is_redelivery = true;
+        delivered.shard.count(|counts| {
+            counts.given_back += 1;
+            counts.redeliveries += 1;
+        });
     }
 
     /// Counts a batch that begins with this record and that a handler gets.

@@ -19,6 +19,7 @@ use crate::{
     util::mutex::lock,
 };
 
+mod in_order;
 mod random;
 
 /// A stream whose spent records become dead letters after two attempts.

@@ -239,6 +239,13 @@ impl SubscriptionContext {
         self.leases_taken.load(Ordering::Relaxed).into()
     }
 
+    /// What becomes of a record that arrived at this time, if it is too old now (A8).
+    pub(crate) fn too_old(&self, arrived_at: Option<i64>, now: Instant) -> Option<TooOld> {
+        self.settings.max_age.limit?;
+        let has_dead_letter = self.settings.retries.dead_letter.is_some();
+        self.settings.max_age.decide(arrived_at, self.service_clock.at_least(now), has_dead_letter)
+    }
+
     /// The most records that a read asks for.
     pub(crate) fn read_limit(&self) -> u32 {
         self.read_limit.load(Ordering::Relaxed)

@@ -20,11 +20,7 @@ use crate::{
 impl Subscription {
     /// What becomes of a record that is too old. None if it is to be handed out.
     pub(super) fn too_old(&self, record: &Kept, now: Instant) -> Option<TooOld> {
-        let settings = &self.context().settings;
-        settings.max_age.limit?;
-        let (now, has_dead_letter) =
-            (self.context().service_clock.at_least(now), settings.retries.dead_letter.is_some());
-        settings.max_age.decide(record.arrived_at, now, has_dead_letter)
+        self.context().too_old(record.arrived_at, now)
     }
 
     /// Disposes of a record that was never handed out.

@@ -9,28 +9,34 @@
 //! lifetime, and the compiler could not prove that a pipeline with such a handler is `Send`.
 
 use std::{
+    collections::HashMap,
     fmt::{self, Display},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt, stream::FuturesUnordered};
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 
 use super::{
     batch::Batch,
     batch_builder::Grouping,
     batch_failures::{BatchFailures, after_call},
-    batch_parts::{BatchParts, put_back},
+    batch_parts::{BatchParts, NextStep, put_back},
     batches::Batches,
     key_queues::{KeyQueues, WorkEnd},
 };
-use crate::delivery::Delivery;
+use crate::{delivery::Delivery, state::settlement::RecordKey, util::timer::Timer};
 
 /// How many batches may wait for their shard. At this bound the source is not polled. It is well above the batches that
 /// a shard can have within the default `max_in_flight`, so that one slow shard does not keep others from starting.
 const MAX_WAITING: usize = 100;
+
+/// How often a pause looks whether its shard is leaving this instance: a hand-over waits for open deliveries.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<S, T, E> Batches<S, T, E>
 where
@@ -73,7 +79,8 @@ where
     ///
     /// A batch holds records of one shard, as with [`batches_by_shard`](crate::Subscription::batches_by_shard). The
     /// next batch of a shard begins after the one before is settled, and parts of a batch are called in order. So the
-    /// handler gets the records of a shard in their order. A redelivered record comes in a later batch, as ever.
+    /// handler gets the records of a shard in their order. A redelivered record comes in a later batch, as ever;
+    /// [`in_order`](Process::in_order) makes the shard wait for it instead.
     ///
     /// Batches of other shards continue meanwhile. Up to 100 batches wait for their shard; at that bound reading slows
     /// down.
@@ -104,7 +111,9 @@ where
         X: Display,
     {
         let (waiting, running) = (KeyQueues::new(), FuturesUnordered::new());
-        let calls = Calls { handler, n: n.max(1), waiting, running, ended: false };
+        let pauses = FuturesUnordered::new();
+        let (n, blocked, in_order, ended) = (n.max(1), HashMap::new(), false, false);
+        let calls = Calls { handler, n, waiting, running, pauses, blocked, in_order, ended };
         Process { batches: self.grouped(Grouping::ByShard), calls }
     }
 }
@@ -123,6 +132,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let calls = this.project().calls;
             calls.running.clear();
+            calls.pauses.clear();
             calls.waiting.clear().for_each(put_back);
         }
     }
@@ -134,7 +144,52 @@ struct Calls<T, F, Fut> {
     n: usize,
     waiting: KeyQueues<Batch<T>>,
     running: FuturesUnordered<HandlerCall<T, Fut>>,
+    /// Batches with a record that waits for its next attempt.
+    pauses: FuturesUnordered<RetryPause<T>>,
+    /// Shards of which a record was given back although its batches are to be in order.
+    blocked: HashMap<u64, RecordKey>,
+    in_order: bool,
     ended: bool,
+}
+
+impl<S, T, E, F, Fut> Process<S, T, E, F, Fut> {
+    /// Keeps the order of a shard also where a record fails: the rest of its batch and all later batches of its shard
+    /// wait until the record is done or given up. Not set by default, because a record that always fails then stops its
+    /// shard: set [`max_attempts`](crate::KinesisStream::max_attempts), or reject it.
+    ///
+    /// A record that failed gets its next attempt after the usual pause, alone or with those that failed in the same
+    /// call. Records behind it in that call that did not fail are done by then. Other shards continue.
+    ///
+    /// If the shard is handed over or the subscription closes during the pause, the record and everything behind it is
+    /// given back, and the next holder of the shard delivers it in order.
+    pub fn in_order(mut self) -> Self {
+        self.calls.in_order = true;
+        self
+    }
+}
+
+pin_project! {
+    /// Waits until it is time for the next attempt of a record, or until there will be none.
+    struct RetryPause<T> {
+        of: Option<(u64, BatchParts<T>)>,
+        until: Instant,
+        timer: Timer,
+    }
+}
+
+impl<T> Future for RetryPause<T> {
+    type Output = Option<(u64, BatchParts<T>)>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        loop {
+            let now = Instant::now();
+            if now >= *this.until || !this.of.as_ref().is_some_and(|(_, parts)| parts.may_retry()) {
+                return Poll::Ready(this.of.take());
+            }
+            ready!(this.timer.poll((now + LOOK_INTERVAL).min(*this.until), cx));
+        }
+    }
 }
 
 pin_project! {
@@ -180,6 +235,11 @@ where
     fn accept(&mut self, batch: Batch<T>) {
         let Some(first) = batch.deliveries.first().map(Delivery::record_key) else { return };
         let queue = first.shard as u64;
+        match self.blocked.get(&queue) {
+            Some(blocking) if blocking.shares_generation(&first) => return put_back(batch),
+            Some(_) => drop(self.blocked.remove(&queue)),
+            None => {}
+        }
         if let Some(batch) = self.waiting.arrive(queue, first, false, batch) {
             self.start(queue, batch);
         }
@@ -189,14 +249,36 @@ where
         if let Some(first) = batch.deliveries.first() {
             first.count_batch();
         }
-        self.call(queue, BatchParts::new(batch));
+        self.call(queue, BatchParts::new(batch, self.in_order));
     }
 
-    /// Calls the handler with the next part of a batch. The shard is free if there is none.
+    /// Goes on with a batch: calls the handler with its next part, waits, or leaves the shard to the next batch.
     fn call(&mut self, queue: u64, mut parts: BatchParts<T>) {
-        match parts.next() {
-            Some(part) => self.running.push(HandlerCall { future: (self.handler)(part), of: Some((queue, parts)) }),
-            None => self.waiting.done(queue, WorkEnd::Free).into_iter().for_each(put_back),
+        let end = match parts.next() {
+            NextStep::Call(part) => {
+                return self.running.push(HandlerCall { future: (self.handler)(part), of: Some((queue, parts)) });
+            }
+            NextStep::Pause(pause) => {
+                let until = Instant::now() + pause;
+                return self.pauses.push(RetryPause { of: Some((queue, parts)), until, timer: Timer::default() });
+            }
+            NextStep::Done => WorkEnd::Free,
+            NextStep::Blocked(record) => {
+                self.blocked.insert(queue, record);
+                WorkEnd::Lost(record)
+            }
+        };
+        self.waiting.done(queue, end).into_iter().for_each(put_back);
+    }
+
+    /// A batch whose pause is over, if another call may run.
+    fn poll_pauses(&mut self, cx: &mut Context<'_>) -> Poll<(u64, BatchParts<T>)> {
+        if self.running.len() >= self.n {
+            return Poll::Pending;
+        }
+        match self.pauses.poll_next_unpin(cx) {
+            Poll::Ready(Some(Some(of))) => Poll::Ready(of),
+            Poll::Ready(_) | Poll::Pending => Poll::Pending,
         }
     }
 }
@@ -222,8 +304,14 @@ where
                     calls.call(queue, parts);
                     continue;
                 }
-                Poll::Ready(None) if calls.ended => return Poll::Ready(Ok(())),
                 Poll::Ready(_) | Poll::Pending => {}
+            }
+            if let Poll::Ready((queue, parts)) = calls.poll_pauses(cx) {
+                calls.call(queue, parts);
+                continue;
+            }
+            if calls.ended && calls.running.is_empty() && calls.pauses.is_empty() {
+                return Poll::Ready(Ok(()));
             }
             if !calls.has_room() {
                 return Poll::Pending;
@@ -241,6 +329,7 @@ impl<S: fmt::Debug, T, E, F, Fut> fmt::Debug for Process<S, T, E, F, Fut> {
         f.debug_struct("Process")
             .field("batches", &self.batches)
             .field("n", &self.calls.n)
+            .field("in_order", &self.calls.in_order)
             .field("running", &self.calls.running.len())
             .field("waiting", &self.calls.waiting.len())
             .finish_non_exhaustive()

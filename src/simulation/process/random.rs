@@ -30,7 +30,7 @@ fn work() -> impl Strategy<Value = Work> {
 }
 
 /// Plays records of two shards and checks the invariants of every run.
-async fn play(works: [Vec<Work>; 2], n: usize, size: usize) {
+async fn play(works: [Vec<Work>; 2], n: usize, size: usize, in_order: bool) {
     let harness = Harness::new(&["a", "b"]);
     let named = |shard: usize| {
         works[shard].iter().enumerate().map(move |(i, work)| (format!("{}{i}", ["a", "b"][shard]), *work))
@@ -40,32 +40,39 @@ async fn play(works: [Vec<Work>; 2], n: usize, size: usize) {
     harness.kinesis.put("b", works[1].len());
     let subscription = harness.instance("me").subscribe(two_attempts()).await;
     let (busy, done) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::<(String, u32)>::new()));
+    // Records that are done or given up.
+    let over = Mutex::new(BTreeSet::new());
     let handler = async |batch: Arc<Batch>| {
         let shard = batch.deliveries()[0].shard().to_string();
         assert!(batch.iter().all(|delivery| delivery.shard().as_str() == shard) && batch.len() <= size);
         assert!(lock(&busy).insert(shard.clone()), "a shard has one call at a time");
         assert!(lock(&busy).len() <= n);
         let of = |delivery: &Delivery| by_name[name(delivery)];
+        let first: usize = batch.iter().map(|delivery| name(delivery)[1..].parse().unwrap()).min().unwrap();
+        let before = (0..first).map(|index| format!("{shard}{index}"));
+        assert!(!in_order || before.into_iter().all(|name| lock(&over).contains(&name)), "{first} came too early");
         sleep(millis(batch.iter().map(|delivery| of(delivery).takes).max().unwrap_or(0))).await;
         lock(&busy).remove(&shard);
         let fails = |delivery: &Delivery| delivery.attempt() <= of(delivery).fails;
         if batch.iter().any(|delivery| fails(delivery) && of(delivery).fails_its_batch) {
+            let spent = batch.iter().filter(|delivery| batch.len() == 1 && delivery.attempt() == 2);
+            lock(&over).extend(spent.map(|delivery| name(delivery).to_owned()));
             return Err("poison");
         }
+        let ended = batch.iter().filter(|delivery| !fails(delivery) || delivery.attempt() == 2);
+        lock(&over).extend(ended.map(|delivery| name(delivery).to_owned()));
         let failed: Vec<usize> = (0..batch.len()).filter(|index| fails(&batch.deliveries()[*index])).collect();
         let settled = batch.iter().filter(|delivery| !fails(delivery));
         lock(&done).extend(settled.map(|delivery| (name(delivery).to_owned(), delivery.attempt())));
         Ok(failed)
     };
     let stats = subscription.stats_handle();
-    run(subscription.batches(size).unwrap().process(n, handler), seconds(60)).await;
+    let work = subscription.batches(size).unwrap().process(n, handler);
+    run(if in_order { work.in_order() } else { work }, seconds(200)).await;
     let done = done.into_inner().unwrap();
     for (shard, of) in [("a", &works[0]), ("b", &works[1])] {
-        let first: Vec<usize> = done
-            .iter()
-            .filter(|(name, attempt)| name.starts_with(shard) && *attempt == 1)
-            .map(|(name, _)| name[1..].parse().unwrap())
-            .collect();
+        let at_first = done.iter().filter(|(name, attempt)| name.starts_with(shard) && *attempt == 1);
+        let first: Vec<usize> = at_first.map(|(name, _)| name[1..].parse().unwrap()).collect();
         assert!(first.is_sorted(), "first attempts keep the order of the shard: {first:?}");
         let settled: BTreeSet<&String> =
             done.iter().map(|(name, _)| name).filter(|name| name.starts_with(shard)).collect();
@@ -91,8 +98,9 @@ proptest! {
         b in proptest::collection::vec(work(), 0..40),
         n in 1..4_usize,
         size in 1..12_usize,
+        in_order: bool,
     ) {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(play([a, b], n, size));
+        runtime.block_on(play([a, b], n, size, in_order));
     }
 }

@@ -190,6 +190,15 @@ impl Shard {
         self.write(|inner| inner.term.is_some() && ticket.generation() == inner.tracker.generation())
     }
 
+    /// Whether this instance would redeliver this record if it was given back now.
+    pub(crate) fn redelivers(&self, ticket: Ticket) -> bool {
+        let is_held = |inner: &mut ShardInner| {
+            let stays = inner.term.as_ref().is_some_and(|term| !term.is_leaving());
+            stays && ticket.generation() == inner.tracker.generation()
+        };
+        self.context.lifecycle.is_running() && self.write(is_held)
+    }
+
     /// Drops the queued records of generations that are over: they will be neither redelivered nor dead letters.
     pub(super) fn drop_waiting(&self) {
         let over = self.write(|inner| {
