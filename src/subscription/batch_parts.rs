@@ -55,7 +55,10 @@ impl<T> BatchParts<T> {
             Some((failed, None)) if !keeps(&failed) => return self.give_up(failed),
             Some((failed, None)) => {
                 let again = tried_again(failed);
-                if again.is_empty() { return self.next() } else { again }
+                if again.is_empty() {
+                    return self.next();
+                }
+                again
             }
             None => match self.rest.pop() {
                 Some(part) => part,
