@@ -73,9 +73,9 @@ async fn closing_during_a_pause_gives_the_record_and_all_behind_it_back_and_the_
         sleep(millis(500)).await;
         (closer.close().await.is_clean(), harness.millis())
     };
-    let (ended, closed) = futures::join!(work.in_order(), close);
+    let (ended, report) = futures::join!(work.in_order(), close);
     assert!(ended.is_ok());
-    assert_eq!((calls.take(), closed), (vec!["a0-a1 at 0".to_owned()], (false, 1_000)));
+    assert_eq!((calls.take(), report), (vec!["a0-a1 at 0".to_owned()], (false, 1_000)));
     let again = within(&mut me.subscribe(horizon()).await, seconds(3)).await;
     assert_eq!(names(&again), ["a0", "a1", "a2", "a3", "a4"]);
 }
