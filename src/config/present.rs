@@ -3,6 +3,10 @@
 //! **Why the service's clock.** Kinesis refuses a time that lies in its future. The clock of a host is often seconds
 //! wrong, and `now` is a frequent start. So a time that is slightly ahead means the service's present, and a time that
 //! is far ahead is a mistake.
+//!
+//! **Why it is waited for.** The service tells whole seconds. A time within the current second may have passed or not.
+//! Lowered to the second, it would select records that are older than it. So the caller keeps it and waits until it
+//! has certainly come, for a second at most.
 
 use std::time::Duration;
 
@@ -15,6 +19,9 @@ use crate::{
 /// no signature would be accepted for much longer.
 const REFUSED_MILLIS: i64 = 60_000;
 
+/// The service tells its time without this fraction of a second.
+const UNTOLD_MILLIS: i64 = 999;
+
 /// Subtracted from this host's clock if the service does not tell its time: the clock may be ahead by as much.
 const HOST_CLOCK_SLACK_MILLIS: i64 = 60_000;
 
@@ -25,30 +32,50 @@ pub(crate) struct Present {
     pub(crate) at_least: i64,
     /// The time that the service most likely shows.
     about: i64,
+    /// The latest time that is worth waiting for.
+    at_most: i64,
 }
 
 impl Present {
     /// The time that the service tells, or else one from the clock of this host.
     pub(crate) fn new(service_millis: Option<i64>, host_millis: i64) -> Self {
         match service_millis {
-            Some(told) => Self { at_least: told, about: told },
-            None => Self { at_least: host_millis.saturating_sub(HOST_CLOCK_SLACK_MILLIS), about: host_millis },
+            Some(told) => Self { at_least: told, about: told, at_most: told.saturating_add(UNTOLD_MILLIS) },
+            None => {
+                let at_least = host_millis.saturating_sub(HOST_CLOCK_SLACK_MILLIS);
+                Self { at_least, about: host_millis, at_most: at_least }
+            }
         }
     }
 
     /// The present after this time has passed.
     pub(crate) fn after(self, elapsed: Duration) -> Self {
         let millis = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
-        Self { at_least: self.at_least.saturating_add(millis), about: self.about.saturating_add(millis) }
+        Self {
+            at_least: self.at_least.saturating_add(millis),
+            about: self.about.saturating_add(millis),
+            at_most: self.at_most.saturating_add(millis),
+        }
     }
 
-    /// Whether the time of this position has certainly come. True of positions that are no time.
-    pub(crate) fn is_past(self, position: &Position) -> bool {
-        !matches!(position, Position::Timestamp(millis) if *millis > self.at_least)
+    /// How long until the time of this position has certainly come. Zero for positions that are no time.
+    pub(crate) fn until(self, position: &Position) -> Duration {
+        match position {
+            Position::Timestamp(millis) => {
+                Duration::from_millis(u64::try_from(millis.saturating_sub(self.at_least)).unwrap_or(0))
+            }
+            Position::Horizon | Position::Latest | Position::Sequence(..) => Duration::ZERO,
+        }
+    }
+
+    /// How long until the times of both positions of a plan have certainly come.
+    pub(crate) fn until_plan(self, plan: &Plan) -> Duration {
+        let positions = [&plan.forced, &plan.initial].into_iter().flatten();
+        positions.map(|position| self.until(position)).max().unwrap_or(Duration::ZERO)
     }
 
     /// The position, with the present in place of a time that is slightly ahead of it. An error if it is far ahead.
-    /// `what` is the setting's name in the API.
+    /// The caller waits for the result, see [`until`](Self::until). `what` is the setting's name in the API.
     pub(crate) fn settle(self, what: &'static str, position: Position) -> Result<Position, KinesisError> {
         match position {
             Position::Timestamp(millis) if millis.saturating_sub(self.about) >= REFUSED_MILLIS => {
@@ -61,7 +88,7 @@ impl Present {
                     ),
                 ))
             }
-            Position::Timestamp(millis) => Ok(Position::Timestamp(millis.min(self.at_least))),
+            Position::Timestamp(millis) => Ok(Position::Timestamp(millis.min(self.at_most))),
             position => Ok(position),
         }
     }
@@ -98,8 +125,9 @@ mod tests {
         let table = [
             (told, 99_999, Ok(99_999)),
             (told, 100_000, Ok(100_000)),
-            (told, 100_001, Ok(100_000)),
-            (told, 159_999, Ok(100_000)),
+            (told, 100_999, Ok(100_999)),
+            (told, 101_000, Ok(100_999)),
+            (told, 159_999, Ok(100_999)),
             (told, 160_000, refused(100_000, 160_000)),
             (told, i64::MAX, refused(100_000, i64::MAX)),
             (told, i64::MIN, Ok(i64::MIN)),
@@ -111,6 +139,9 @@ mod tests {
             (told.after(Duration::from_mins(1)), 160_000, Ok(160_000)),
         ];
         for (present, given, expected) in table {
+            if let Ok(millis) = expected {
+                assert!(present.until(&Position::Timestamp(millis)) <= Duration::from_millis(999), "{given}");
+            }
             assert_eq!(settled(present, given), expected.map(Position::Timestamp), "{present:?}, {given}");
         }
     }
@@ -122,7 +153,7 @@ mod tests {
             [KinesisPosition::horizon(), KinesisPosition::latest(), KinesisPosition::sequence("a", "1")]
         {
             let present = Present::new(Some(0), 0);
-            assert!(present.is_past(&position));
+            assert_eq!(present.until(&position), Duration::ZERO);
             assert_eq!(present.settle("position", position.clone()).unwrap(), position);
         }
     }
@@ -133,8 +164,10 @@ mod tests {
         let plan = |forced, initial| Plan { forced, initial, latest: None };
         let (ahead, fine) = (Some(Position::Timestamp(60_000)), Some(Position::Timestamp(59_999)));
         let settle = |plan| Present::new(Some(0), 0).settle_plan(plan).map_err(|refused| refused.to_string());
-        let present = Some(Position::Timestamp(0));
-        assert_eq!(settle(plan(fine.clone(), fine.clone())).unwrap(), plan(present.clone(), present));
+        let present = Some(Position::Timestamp(999));
+        let settled = settle(plan(fine.clone(), fine.clone())).unwrap();
+        assert_eq!(settled, plan(present.clone(), present));
+        assert_eq!(Present::new(Some(0), 0).until_plan(&settled), Duration::from_millis(999));
         assert!(settle(plan(ahead.clone(), fine.clone())).unwrap_err().starts_with("invalid start_at: "));
         assert!(settle(plan(fine, ahead)).unwrap_err().starts_with("invalid initial_position: "));
     }

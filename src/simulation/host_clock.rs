@@ -29,8 +29,8 @@ async fn refusal(me: &Instance, stream: KinesisStream) -> KinesisError {
 // R6
 #[tokio::test(start_paused = true)]
 async fn a_start_that_is_ahead_of_the_service_by_less_than_a_minute_begins_at_its_present() {
-    // The time that is asked of the service: its `Date` has whole seconds.
-    let table = [(-60_000, -54_300), (-701, 4_999), (3_000, 5_000), (30_000, 5_000), (59_299, 5_000)];
+    // The time that is asked of the service: its `Date` has whole seconds, so that 5,999 may have come.
+    let table = [(-60_000, -54_300), (-701, 4_999), (-1, 5_699), (3_000, 5_999), (30_000, 5_999), (59_299, 5_999)];
     for (ahead, asked) in table {
         for (what, stream) in starts(ahead) {
             let harness = Harness::new(&["a"]);
@@ -89,14 +89,15 @@ async fn a_seek_to_a_time_ahead_of_the_service_by_less_than_a_minute_moves_to_it
     harness.until(100_700).await;
     // The host of this one was suspended: the service's clock is further than this instance thinks.
     harness.kinesis.set_time(EPOCH + 200_700);
-    for (asked, moved_to) in [(90_000, 90_000), (150_000, 150_000), (203_700, 200_000), (259_999, 200_000)] {
+    // Each seek to a time that may not have come waits for it, for 999 ms.
+    for (asked, moved_to) in [(90_000, 90_000), (150_000, 150_000), (203_700, 200_999), (259_999, 201_999)] {
         seeker.seek(KinesisPosition::timestamp(EPOCH + asked)).await.unwrap();
         let last = me.service.places("a").pop().unwrap();
         assert_eq!(last, format!("Timestamp({})", EPOCH + moved_to));
     }
-    let refused = seeker.seek(KinesisPosition::timestamp(EPOCH + 260_000)).await.unwrap_err();
+    let refused = seeker.seek(KinesisPosition::timestamp(EPOCH + 262_000)).await.unwrap_err();
     assert!(matches!(&refused, KinesisError::Invalid { what: "position", .. }), "{refused}");
-    assert!(refused.to_string().contains(&(EPOCH + 200_000).to_string()), "{refused}");
+    assert!(refused.to_string().contains(&(EPOCH + 202_000).to_string()), "{refused}");
     harness.kinesis.put("a", 1);
     assert_eq!(names(&within(&mut subscription, seconds(5)).await), ["a0"]);
 }
@@ -112,9 +113,9 @@ async fn a_seek_to_a_time_that_has_passed_asks_for_no_time_and_a_failed_question
     let described = me.service.script.calls(ServiceOp::DescribeStreamSummary).len();
     seeker.seek(KinesisPosition::timestamp(EPOCH + 10_000)).await.unwrap();
     assert_eq!(me.service.script.calls(ServiceOp::DescribeStreamSummary).len(), described);
-    // The question hangs: the seek takes the time that it knows.
+    // The question hangs: the seek takes the time that it knows, and waits until 13 s have certainly come.
     me.service.script.plan(Rule::on(ServiceOp::DescribeStreamSummary), Fault::Hang);
     seeker.seek(KinesisPosition::timestamp(EPOCH + 13_000)).await.unwrap();
-    assert_eq!(me.service.places("a").pop().unwrap(), format!("Timestamp({})", EPOCH + 12_500));
-    assert_eq!(harness.millis(), 12_500);
+    assert_eq!(me.service.places("a").pop().unwrap(), format!("Timestamp({})", EPOCH + 13_000));
+    assert_eq!(harness.millis(), 13_000);
 }

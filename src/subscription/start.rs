@@ -66,7 +66,9 @@ pub(crate) async fn start(context: Arc<SubscriptionContext>) -> Result<Subscript
         _ = context.lifecycle.closing() => return Err(KinesisError::NotConnected),
         beginning = checked_streams(&context) => beginning?,
     };
-    let plan = beginning.present().settle_plan(context.settings.plan.clone())?;
+    let present = beginning.present();
+    let plan = present.settle_plan(context.settings.plan.clone())?;
+    sleep(present.until_plan(&plan)).await;
     let shards = Arc::new(Shards::default());
     let (opened, pages) = mpsc::unbounded_channel();
     let (seeker, seeks) = mpsc::unbounded_channel();

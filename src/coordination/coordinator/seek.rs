@@ -70,14 +70,16 @@ impl Coordinator {
     /// The position, with the service's present in place of a time that is slightly ahead (R6). Only a time that may
     /// be ahead is worth a call: a host that was suspended knows no more than a time that the service has passed.
     async fn settled(&self, position: Position) -> Result<Position, KinesisError> {
-        if self.beginning.present().is_past(&position) {
+        if self.beginning.present().until(&position).is_zero() {
             return Ok(position);
         }
         let described = timeout(CLOCK_LIMIT, self.context.service.describe(&self.context.stream)).await;
         let told = described.ok().and_then(Result::ok).and_then(|described| described.now);
         let present =
             told.map_or_else(|| self.beginning.present(), |now| Present::new(Some(now.0), clock::unix_millis()));
-        present.settle("position", position)
+        let position = present.settle("position", position)?;
+        sleep(present.until(&position)).await;
+        Ok(position)
     }
 
     async fn seek_to(&mut self, position: Position) -> Result<(), KinesisError> {
