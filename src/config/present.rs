@@ -39,13 +39,11 @@ pub(crate) struct Present {
 impl Present {
     /// The time that the service tells, or else one from the clock of this host.
     pub(crate) fn new(service_millis: Option<i64>, host_millis: i64) -> Self {
-        match service_millis {
-            Some(told) => Self { at_least: told, about: told, at_most: told.saturating_add(UNTOLD_MILLIS) },
-            None => {
-                let at_least = host_millis.saturating_sub(HOST_CLOCK_SLACK_MILLIS);
-                Self { at_least, about: host_millis, at_most: at_least }
-            }
+        if let Some(told) = service_millis {
+            return Self { at_least: told, about: told, at_most: told.saturating_add(UNTOLD_MILLIS) };
         }
+        let at_least = host_millis.saturating_sub(HOST_CLOCK_SLACK_MILLIS);
+        Self { at_least, about: host_millis, at_most: at_least }
     }
 
     /// The present after this time has passed.
