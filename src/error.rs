@@ -352,8 +352,9 @@ pub enum KinesisError {
         source: ServiceFailure,
     },
 
-    /// The sink retried a record until its time or its attempts were used up. If a response was lost, the record may be
-    /// in the stream.
+    /// The sink retried a record until its time or its attempts were used up. If a response was lost
+    /// or could not be read, the record may be in the stream. After three responses that could not be read, the sink
+    /// gives up earlier, because each of these requests may have stored it.
     #[error("stream {stream}: a record could not be published in {attempts} attempts and {waited:?}")]
     #[non_exhaustive]
     GaveUp {

@@ -65,6 +65,10 @@ where
 
 /// The service answered with an error.
 fn refused(meta: &ErrorMetadata, status: u16) -> (FailureKind, String) {
+    // The SDK calls a success that it cannot read an error of the service, too.
+    if meta.code().is_none() && is_success(status) {
+        return unreadable(status);
+    }
     let kind = meta.code().and_then(|code| of_answer(code, meta.message())).unwrap_or_else(|| of_status(status));
     let detail = match (meta.code(), meta.message()) {
         (Some(code), Some(message)) => format!("{code}: {message}"),
@@ -176,8 +180,13 @@ fn of_status(status: u16) -> FailureKind {
         401 | 403 => FailureKind::Denied,
         413 => FailureKind::Rejected,
         500.. => FailureKind::Unavailable,
+        status if is_success(status) => FailureKind::Unreadable,
         _ => FailureKind::Other,
     }
+}
+
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
 }
 
 #[cfg(test)]
@@ -244,7 +253,12 @@ mod tests {
         assert_eq!(bare(429), FailureKind::Throttled);
         assert_eq!(bare(403), FailureKind::Denied);
         assert_eq!(bare(413), FailureKind::Rejected);
-        for (status, kind) in [(400, FailureKind::Other), (404, FailureKind::Other), (500, FailureKind::Unavailable)] {
+        for (status, kind) in [
+            (200, FailureKind::Unreadable),
+            (400, FailureKind::Other),
+            (404, FailureKind::Other),
+            (500, FailureKind::Unavailable),
+        ] {
             assert_eq!(bare(status), kind, "{status}");
         }
         assert_eq!((bare(502), bare(503)), (FailureKind::Unavailable, FailureKind::Unavailable));

@@ -58,6 +58,9 @@ pub enum FailureKind {
     KeyUnusable,
     /// No response: the endpoint could not be reached, or the call timed out.
     Unreachable,
+    /// The response reports success, but it cannot be read, or what was asked for is missing in it. A record that the
+    /// call wrote may be stored.
+    Unreadable,
     /// A fault inside the service: HTTP 500 and above. The same call may succeed later.
     Unavailable,
     /// Anything else.
@@ -128,7 +131,13 @@ impl ServiceFailure {
 
 impl fmt::Display for ServiceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed: {}", self.action, self.detail)
+        write!(f, "{} failed: {}", self.action, self.detail)?;
+        match (self.kind, self.action) {
+            (FailureKind::Unreadable, Action::PutRecord | Action::PutRecords) => {
+                f.write_str("; the records may be stored")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -278,7 +278,7 @@ fn saturated(count: u32) -> i32 {
 
 /// The response reports success but lacks the requested value.
 fn incomplete(action: Action, missing: &str) -> ServiceFailure {
-    ServiceFailure::new(action, FailureKind::Other, format!("the answer holds no {missing}"))
+    ServiceFailure::new(action, FailureKind::Unreadable, format!("the answer holds no {missing}"))
 }
 
 #[cfg(test)]
@@ -385,7 +385,7 @@ mod tests {
     async fn a_response_without_the_requested_value_is_a_failure() {
         let canned = Canned::new([(200, "{}")]);
         let failed = service(&canned).place("orders", &"shard".into(), &Origin::Latest).await.unwrap_err();
-        assert_eq!(failed.kind(), FailureKind::Other);
+        assert_eq!(failed.kind(), FailureKind::Unreadable);
         assert_eq!(failed.to_string(), "kinesis:GetShardIterator failed: the answer holds no shard iterator");
     }
 
@@ -457,11 +457,30 @@ mod tests {
                 "shard 7",
                 "Throttled kinesis:PutRecords failed: ProvisionedThroughputExceededException: slow",
                 "Unavailable kinesis:PutRecords failed: InternalFailure",
-                "Other kinesis:PutRecords failed: the answer holds no sequence number",
+                "Unreadable kinesis:PutRecords failed: the answer holds no sequence number; the records may be stored",
             ]
         );
         let asked = r#"PutRecords {"Records":[{"Data":"YWJj","PartitionKey":"a"},{"Data":"YWJj","ExplicitHashKey":"340282366920938463463374607431768211455","PartitionKey":"b"},{"Data":"YWJj","ExplicitHashKey":"0","PartitionKey":"c"},{"Data":"YWJj","PartitionKey":"d"}],"StreamName":"orders"}"#;
         assert_eq!(canned.requests(), [asked]);
+    }
+
+    // P4
+    #[tokio::test(start_paused = true)]
+    async fn a_success_that_cannot_be_read_says_that_records_may_be_stored() {
+        let canned = Canned::new([(200, "<html>"), (200, "<html>"), (200, "<html>")]);
+        let service = service(&canned);
+        let many = service.put_all("orders", vec![entry("k", None)]).await.unwrap_err();
+        let one = service.put("orders", entry("k", None)).await.unwrap_err();
+        let read = service.place("orders", &"shard".into(), &Origin::Latest).await.unwrap_err();
+        let unreadable = "failed: HTTP 200 with an answer that cannot be read";
+        for (failure, text) in [
+            (many, format!("kinesis:PutRecords {unreadable}; the records may be stored")),
+            (one, format!("kinesis:PutRecord {unreadable}; the records may be stored")),
+            (read, format!("kinesis:GetShardIterator {unreadable}")),
+        ] {
+            assert_eq!((failure.kind(), failure.to_string()), (FailureKind::Unreadable, text));
+        }
+        assert_eq!(canned.requests().len(), 3, "nothing is repeated");
     }
 
     // P3
@@ -474,7 +493,7 @@ mod tests {
         for _ in 0..3 {
             kinds.push(service.put_all("orders", vec![entry("k", None)]).await.unwrap_err().kind());
         }
-        assert_eq!(kinds, [FailureKind::Throttled, FailureKind::Unavailable, FailureKind::Other]);
+        assert_eq!(kinds, [FailureKind::Throttled, FailureKind::Unavailable, FailureKind::Unreadable]);
         assert_eq!(canned.requests().len(), 3);
     }
 

@@ -66,8 +66,9 @@ impl Publisher {
     ///   again for five seconds, because a new one may not be known everywhere yet. The same holds for credentials that
     ///   do not load or have expired, and for a KMS key that cannot be used.
     /// - [`KinesisError::Denied`]: the credentials are wrong, or lack `kinesis:PutRecord`.
-    /// - [`KinesisError::Service`]: any other failure, after the SDK's retries. After a timeout, the record may be in
-    ///   the stream.
+    /// - [`KinesisError::Service`]: any other failure, after the SDK's retries. After a timeout or a response
+    ///   that cannot be read ([`FailureKind::Unreadable`](crate::FailureKind::Unreadable)), the record may be in the
+    ///   stream.
     ///
     /// # Cancel safety
     ///

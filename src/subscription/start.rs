@@ -158,11 +158,12 @@ async fn usable(context: &SubscriptionContext, stream: &str, create: Option<u32>
     }
 }
 
-/// Creates the stream, unless that is done. It is no error if another instance just did.
+/// Creates the stream, unless that is done. It is no error if another instance just did. A response that cannot be read
+/// is none either: the next describe shows whether the stream exists.
 async fn create_stream(context: &SubscriptionContext, stream: &str, shards: Option<u32>) -> Result<(), ServiceFailure> {
     let Some(shards) = shards else { return Ok(()) };
     match context.service.create(stream, shards).await {
-        Err(failure) if failure.kind() != FailureKind::NotReady => Err(failure),
+        Err(failure) if !matches!(failure.kind(), FailureKind::NotReady | FailureKind::Unreadable) => Err(failure),
         _ => Ok(()),
     }
 }

@@ -39,13 +39,15 @@ pub(super) struct QueuedEntry<T> {
     size: usize,
     /// How many times it was sent.
     pub(super) attempts: u32,
+    /// How many responses to it could not be read. Each of these requests may have stored it.
+    pub(super) unreadable: u32,
     /// The last failure.
     pub(super) last: Option<ServiceFailure>,
 }
 
 impl<T> QueuedEntry<T> {
     pub(super) fn new(queue_id: Option<u64>, first: Box<AcceptedRecord<T>>) -> Self {
-        Self { queue_id, size: first.size(), first, rest: Vec::new(), attempts: 0, last: None }
+        Self { queue_id, size: first.size(), first, rest: Vec::new(), attempts: 0, unreadable: 0, last: None }
     }
 
     pub(super) fn size(&self) -> usize {

@@ -18,6 +18,10 @@ use crate::{
     publishing::record::Published,
 };
 
+/// How many unreadable responses end the retries of a record. Two repeats pass over a proxy that breaks a response. Each
+/// repeat may store the record once more, so there are no more of them.
+const UNREADABLE_LIMIT: u32 = 3;
+
 /// The response of PutRecords: one result for each entry, in order, or one failure for all.
 pub(crate) type Answer = Result<Vec<Result<Put, ServiceFailure>>, ServiceFailure>;
 
@@ -95,7 +99,8 @@ impl<T> Accumulator<T> {
     fn again(&mut self, mut entry: QueuedEntry<T>, failure: &ServiceFailure, now: Instant) -> Option<QueuedEntry<T>> {
         self.counts.throttles += u64::from(failure.kind() == FailureKind::Throttled);
         entry.last = Some(failure.clone());
-        if entry.attempts >= self.rules.attempts {
+        entry.unreadable += u32::from(failure.kind() == FailureKind::Unreadable);
+        if entry.attempts >= self.rules.attempts || entry.unreadable >= UNREADABLE_LIMIT {
             self.give_up(entry, now, true);
             return None;
         }

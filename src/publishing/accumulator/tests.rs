@@ -259,6 +259,25 @@ fn all_requests_pause_after_a_call_that_failed_as_a_whole() {
     }
 }
 
+// P3, P4
+#[test]
+fn a_record_whose_responses_cannot_be_read_is_sent_three_times() {
+    let mut machine = Machine::new(rules());
+    machine.accept("a");
+    for _ in 0..2 {
+        let (flight, _) = machine.after(Duration::from_secs(10)).request();
+        machine.fail(flight, FailureKind::Unreadable);
+    }
+    // Another failure between them stores nothing.
+    let (flight, _) = machine.after(Duration::from_secs(10)).request();
+    machine.fail(flight, FailureKind::Unavailable);
+    assert_eq!(machine.settled(), [""; 0]);
+    let (flight, _) = machine.after(Duration::from_secs(10)).request();
+    machine.fail(flight, FailureKind::Unreadable);
+    assert_eq!(machine.settled(), ["0 given up after 4"]);
+    assert!(machine.after(Duration::from_secs(10)).requests().is_empty());
+}
+
 // P3
 #[test]
 fn a_record_past_its_delivery_timeout_fails_in_every_state() {
