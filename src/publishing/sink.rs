@@ -26,6 +26,7 @@ use crate::{
         record::{Outgoing, Published},
         sender,
         shared::SinkShared,
+        submission::Submissions,
     },
 };
 
@@ -48,7 +49,8 @@ use crate::{
 /// [`PublishError`] lists the causes.
 ///
 /// At [`max_in_flight_bytes`](crate::PublishTo::max_in_flight_bytes), the sink accepts no record until others settle.
-/// Senders wait; nothing is dropped.
+/// Senders wait, first come, first served; nothing is dropped. A future of [`publish`](Self::publish) that was polled once
+/// has its place: its record is sent when there is room, whether or not the future is polled.
 ///
 /// # Errors
 ///
@@ -111,9 +113,9 @@ impl Drop for Handle {
 
 impl PublishSink {
     /// Starts the sender. Panics outside of a tokio runtime.
-    pub(super) fn start(shared: SinkShared) -> Self {
+    pub(super) fn start((shared, submissions): (SinkShared, Submissions)) -> Self {
         let shared = Arc::new(shared);
-        tokio::spawn(sender::run(Arc::clone(&shared)));
+        tokio::spawn(sender::run(Arc::clone(&shared), submissions));
         Self::of(Arc::new(Handle(shared)))
     }
 
@@ -145,7 +147,7 @@ impl PublishSink {
     ///
     /// Never: every accepted record gets a result.
     pub async fn publish(&self, record: Outgoing) -> Result<Published, PublishError> {
-        let answer = self.handle.0.submit(record).await?;
+        let answer = self.handle.0.enqueue(record)?;
         answer.await.expect("the sender resolves every record, also when it is dropped")
     }
 

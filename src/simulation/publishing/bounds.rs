@@ -59,3 +59,55 @@ async fn records_that_wait_for_room_are_accepted_first_in_first_out() {
     let numbers: Vec<usize> = put_service.texts().iter().map(|text| text.trim().parse().unwrap()).collect();
     assert_eq!(numbers, (0..300).collect::<Vec<_>>());
 }
+
+// P3
+#[tokio::test(start_paused = true)]
+async fn a_record_gets_its_room_while_futures_before_it_are_not_polled() {
+    let put_service = PutService::kind();
+    let sink = &sink(&put_service, to().max_in_flight_bytes(64 << 10).order(PublishOrder::Relaxed));
+    let records = (0..32).map(|_| sink.publish(Outgoing::new("key", vec![b'.'; 16 << 10])));
+    let mut results = stream::iter(records).buffer_unordered(8);
+    let mut stored = 0;
+    // The loop does not poll the stream while it waits for a record of its own.
+    while let Some(result) = results.next().await {
+        result.unwrap();
+        let own = sink.publish(Outgoing::new("other", vec![b'.'; 16 << 10]));
+        timeout(LONG, own).await.expect("there is room").unwrap();
+        stored += 2;
+    }
+    assert_eq!((stored, put_service.stored().len()), (64, 64));
+    assert_eq!(sink.stats().in_flight_bytes, 0);
+}
+
+// P3
+#[tokio::test(start_paused = true)]
+async fn a_small_record_does_not_wait_for_a_pipeline_that_pauses() {
+    let put_service = PutService::kind();
+    let sink = &sink(&put_service, to().max_in_flight_bytes(64 << 10).order(PublishOrder::Relaxed));
+    let records = (0..8).map(|_| sink.publish(Outgoing::new("key", vec![b'.'; 16 << 10])));
+    let mut paused = stream::iter(records).buffer_unordered(8);
+    assert!(poll!(paused.next()).is_pending());
+    let begun = tokio::time::Instant::now();
+    sink.clone().publish(Outgoing::new("other", "small")).await.unwrap();
+    // Three records fit at a time, and a request lingers for 10 ms.
+    assert!(begun.elapsed() < tokio::time::Duration::from_millis(100), "{:?}", begun.elapsed());
+    assert_eq!(put_service.stored().len(), 9);
+    assert_eq!(paused.collect::<Vec<_>>().await.len(), 8);
+}
+
+// P3
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_future_is_dropped_before_there_was_room_is_not_sent() {
+    let put_service = PutService::kind();
+    let sink = &sink(&put_service, to().max_in_flight_bytes(64 << 10));
+    let large = || sink.publish(Outgoing::new("key", vec![b'.'; 60 << 10]));
+    let (first, mut second, third) = (large(), Box::pin(large()), large());
+    pin_mut!(first, third);
+    assert!(poll!(&mut first).is_pending());
+    assert!(poll!(&mut second).is_pending());
+    assert!(poll!(&mut third).is_pending());
+    drop(second);
+    let (first, third) = timeout(LONG, futures::future::join(first, third)).await.expect("both are sent");
+    assert!(first.is_ok() && third.is_ok());
+    assert_eq!(put_service.stored().len(), 2);
+}
