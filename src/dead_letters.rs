@@ -5,7 +5,7 @@
 //!
 //! - `writer`: the task,
 //! - `circuit`: the circuit breaker, which limits the writes after failures,
-//! - `dead_letter`: [`DeadLetter`], what is written and read,
+//! - `dead_letter`: `DeadLetter`, what is written and read,
 //! - `json_format` and `header_format`: its two formats,
 //! - `parse`: the data of either format as a dead letter,
 //! - `record`: the record that holds it, in one of them.
