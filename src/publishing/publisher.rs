@@ -67,7 +67,7 @@ impl Publisher {
     ///   do not load or have expired, and for a KMS key that cannot be used.
     /// - [`KinesisError::Denied`]: the credentials are wrong, or lack `kinesis:PutRecord`.
     /// - [`KinesisError::Service`]: any other failure, after the SDK's retries. After a timeout or a response
-    ///   that cannot be read ([`FailureKind::Unreadable`](crate::FailureKind::Unreadable)), the record may be in the
+    ///   that cannot be read ([`FailureKind::Unreadable`]), the record may be in the
     ///   stream.
     ///
     /// # Cancel safety
