@@ -220,6 +220,22 @@ async fn a_descriptor_out_of_range_is_rejected_before_any_call() {
         (stream().read_limit(10_001), "read_limit"),
         (stream().max_in_flight(0), "max_in_flight"),
         (stream().lease_ttl(Duration::from_secs(1)), "lease_ttl"),
+    ];
+    for (descriptor, what) in table {
+        let error = refusal(&broker, descriptor).await;
+        assert_eq!(invalid(&error).0, what);
+    }
+    assert_eq!(kinesis.faults().count(Op::DescribeStreamSummary), 0);
+}
+
+// R6
+#[tokio::test]
+async fn a_timestamp_in_the_future_of_the_service_is_rejected_before_any_shard_is_listed() {
+    let kinesis = kinesis().await;
+    let broker = connected(&kinesis).await;
+    kinesis.faults().clear();
+    let stream = || KinesisStream::new(STREAM);
+    let table = [
         (stream().start_at(KinesisPosition::timestamp(i64::MAX)), "start_at"),
         (stream().initial_position(KinesisPosition::timestamp(32_503_680_000_000)), "initial_position"),
     ];
@@ -227,7 +243,8 @@ async fn a_descriptor_out_of_range_is_rejected_before_any_call() {
         let error = refusal(&broker, descriptor).await;
         assert_eq!(invalid(&error).0, what);
     }
-    assert_eq!(kinesis.faults().count(Op::DescribeStreamSummary), 0);
+    // The response of each describe tells the service's time.
+    assert_eq!((kinesis.faults().count(Op::DescribeStreamSummary), kinesis.faults().count(Op::ListShards)), (2, 0));
 }
 
 // L4
