@@ -12,7 +12,6 @@
 //! - [`publisher`]: the public API, `Publisher`.
 //! - [`sink`]: `PublishSink`, the handle that a pipeline feeds.
 //! - [`shared`]: the state that all handles of a sink share with its sender. It admits records by bytes.
-//! - `submission`: a record of `publish` that waits for room.
 //! - [`accumulator`]: the pure rules. They choose the entries of the next request and decide what each response means
 //!   for each record: settle, retry, back off or split.
 //! - `missing_stream`: how long a stream that the service does not find may still appear.
@@ -32,4 +31,3 @@ mod sender;
 mod shared;
 pub(crate) mod sink;
 pub(crate) mod stats;
-mod submission;

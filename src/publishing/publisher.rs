@@ -125,8 +125,8 @@ impl Publisher {
         records: impl IntoIterator<Item = Outgoing, IntoIter: Send>,
     ) -> Vec<Result<Published, PublishError>> {
         let records = records.into_iter();
-        let (shared, submissions) = match SinkShared::new(Arc::clone(&self.connection), stream.into()) {
-            Ok((shared, submissions)) => (Arc::new(shared), submissions),
+        let shared = match SinkShared::new(Arc::clone(&self.connection), stream.into()) {
+            Ok(shared) => Arc::new(shared),
             Err(cause) => return records.map(|record| Err(PublishError::new(record, 0, cause.clone()))).collect(),
         };
         let submitting = async {
@@ -137,7 +137,7 @@ impl Publisher {
             shared.close();
             answers
         };
-        let (answers, ()) = join(submitting, sender::run(Arc::clone(&shared), submissions)).await;
+        let (answers, ()) = join(submitting, sender::run(Arc::clone(&shared))).await;
         let mut results = Vec::with_capacity(answers.len());
         for answer in answers {
             results.push(match answer {

@@ -17,36 +17,28 @@ use crate::{
     publishing::{
         accumulator::{Answer, Request},
         shared::{SenderStep, SinkShared},
-        submission::Submissions,
     },
     util::timer::sleep_until_some,
 };
 
 /// Sends accepted records until none is left and no handle remains. If it is dropped earlier or panics, it settles all
 /// open records as interrupted.
-pub(super) fn run(shared: Arc<SinkShared>, mut submissions: Submissions) -> impl Future<Output = ()> + Send + 'static {
+pub(super) fn run(shared: Arc<SinkShared>) -> impl Future<Output = ()> + Send + 'static {
     let presence = AbandonOnDrop(shared);
     async move {
         let shared = &presence.0;
         let mut calls = FuturesUnordered::new();
-        let mut waiting = FuturesUnordered::new();
         loop {
             let SenderStep { requests, service, wake, is_done } = shared.step();
             if let Some(service) = service {
                 calls.extend(requests.into_iter().map(|request| call(&service, &shared.stream, request)));
             }
-            if is_done && waiting.is_empty() && submissions.is_empty() {
+            if is_done {
                 return;
             }
             select! {
                 biased;
                 Some((flight, answer)) = calls.next() => shared.answered(flight, answer),
-                Some(admitted) = waiting.next() => {
-                    if let Some((submission, room)) = admitted {
-                        shared.accept_submitted(submission, room);
-                    }
-                }
-                Some(submission) = submissions.recv() => waiting.push(submission),
                 () = shared.work() => {}
                 () = sleep_until_some(wake) => {}
             }

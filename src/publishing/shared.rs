@@ -1,7 +1,6 @@
 //! The state that all handles of a sink share with its sender.
 //!
-//! **A record holds its room, in bytes, until it is settled,** and callers get room first come, first served. A record
-//! of `publish` that waits for room is in the hands of the sender, see [`Submission`]. Each
+//! **A record holds its room, in bytes, until it is settled,** and callers get room first come, first served. Each
 //! record's completion is notified exactly once, also if the task is dropped with its runtime.
 
 use std::{
@@ -10,9 +9,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use futures::FutureExt;
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, oneshot},
     time::Instant,
 };
 
@@ -27,7 +25,6 @@ use crate::{
         completion::Completion,
         options::PublishTo,
         record::{Outgoing, Published},
-        submission::{Submission, Submissions, Waiting},
     },
     util::{mutex::lock, watched::Watched},
 };
@@ -44,8 +41,6 @@ pub(super) struct SinkShared {
     /// The largest reservation. Idle handles reserve one byte each; without this limit they could block a large record.
     most_reserved: usize,
     state: Mutex<SinkState>,
-    /// To the sender: records that wait for room.
-    submissions: mpsc::UnboundedSender<Waiting>,
     /// Wakes the sender: there may be something to send.
     work: Notify,
     /// Wakes flushes: everything before this ticket is settled.
@@ -75,25 +70,21 @@ struct PendingRecord {
 pub(super) type PublishOutcome = oneshot::Receiver<Result<Published, PublishError>>;
 
 impl SinkShared {
-    /// The state, and what its sender takes.
-    pub(super) fn new(connection: Arc<Connection>, to: PublishTo) -> Result<(Self, Submissions), KinesisError> {
+    pub(super) fn new(connection: Arc<Connection>, to: PublishTo) -> Result<Self, KinesisError> {
         let (name, rules, bytes) = to.checked()?;
         let stream: Arc<str> = name.into();
         let accumulator = Accumulator::new(Arc::clone(&stream), rules);
         let state =
             SinkState { accumulator, service: None, failures: VecDeque::new(), is_closed: false, is_over: false };
-        let (submissions, waiting) = mpsc::unbounded_channel();
-        let shared = Self {
+        Ok(Self {
             stream,
             connection,
             room: Budget::new(bytes),
             most_reserved: bytes / 2,
             state: Mutex::new(state),
-            submissions,
             work: Notify::new(),
             settled: Watched::new(0),
-        };
-        Ok((shared, waiting))
+        })
     }
 
     /// Room for a record, if there is room now.
@@ -130,52 +121,13 @@ impl SinkShared {
         Ok(outcome)
     }
 
-    /// Accepts a record now, or gives it to the sender, which accepts it once there is room. The receiver gets its
-    /// result. If it is dropped before there was room, the record is not sent.
-    pub(super) fn enqueue(&self, record: Outgoing) -> Result<PublishOutcome, PublishError> {
-        let prepared = Prepared::new(record)?;
-        let reservation = self.reservation(Some(&prepared));
-        let (caller, outcome) = oneshot::channel();
-        let room = self.room.clone();
-        let mut turn = async move { room.admit(Forecast::Exactly(reservation)).await }.boxed();
-        // The first poll takes a place in the queue.
-        if let Some(room) = (&mut turn).now_or_never() {
-            self.accept(prepared, Completion::Caller(caller), Some(room))?;
-        } else {
-            let submission = Submission::new(Arc::clone(&self.stream), prepared, caller);
-            // It fails if the sender has ended. The submission then tells its caller.
-            let _ = self.submissions.send(submission.waiting(turn));
-        }
-        Ok(outcome)
-    }
-
-    /// Accepts a record that got its room.
-    pub(super) fn accept_submitted(&self, submission: Submission, room: Grant) {
-        let Some((prepared, caller)) = submission.into_parts() else { return };
-        if let Err((completion, refused)) = self.try_accept(prepared, Completion::Caller(caller), Some(room)) {
-            completion.resolve(Err(refused));
-        }
-    }
-
     /// Accepts a record, or returns it with the cause.
     pub(super) fn accept(
         &self,
         prepared: Prepared,
         completion: Completion,
-        room: Option<Grant>,
-    ) -> Result<(), PublishError> {
-        self.try_accept(prepared, completion, room).map_err(|(completion, refused)| {
-            completion.give_back();
-            refused
-        })
-    }
-
-    fn try_accept(
-        &self,
-        prepared: Prepared,
-        completion: Completion,
         mut room: Option<Grant>,
-    ) -> Result<(), (Completion, PublishError)> {
+    ) -> Result<(), PublishError> {
         if let Some(room) = &mut room {
             room.ready(prepared.room());
         }
@@ -197,7 +149,8 @@ impl SinkShared {
             Err(cause) => cause,
         };
         drop(state);
-        Err((completion, PublishError::new(record, 0, cause)))
+        completion.give_back();
+        Err(PublishError::new(record, 0, cause))
     }
 
     /// Sends all accepted records without lingering.

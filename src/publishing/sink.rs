@@ -26,7 +26,6 @@ use crate::{
         record::{Outgoing, Published},
         sender,
         shared::SinkShared,
-        submission::Submissions,
     },
 };
 
@@ -49,8 +48,7 @@ use crate::{
 /// [`PublishError`] lists the causes.
 ///
 /// At [`max_in_flight_bytes`](crate::PublishTo::max_in_flight_bytes), the sink accepts no record until others settle.
-/// Senders wait, first come, first served; nothing is dropped. A future of [`publish`](Self::publish) that was polled once
-/// has its place: its record is sent when there is room, whether or not the future is polled.
+/// Senders wait; nothing is dropped.
 ///
 /// # Errors
 ///
@@ -113,9 +111,9 @@ impl Drop for Handle {
 
 impl PublishSink {
     /// Starts the sender. Panics outside of a tokio runtime.
-    pub(super) fn start((shared, submissions): (SinkShared, Submissions)) -> Self {
+    pub(super) fn start(shared: SinkShared) -> Self {
         let shared = Arc::new(shared);
-        tokio::spawn(sender::run(Arc::clone(&shared), submissions));
+        tokio::spawn(sender::run(Arc::clone(&shared)));
         Self::of(Arc::new(Handle(shared)))
     }
 
@@ -147,7 +145,7 @@ impl PublishSink {
     ///
     /// Never: every accepted record gets a result.
     pub async fn publish(&self, record: Outgoing) -> Result<Published, PublishError> {
-        let answer = self.handle.0.enqueue(record)?;
+        let answer = self.handle.0.submit(record).await?;
         answer.await.expect("the sender resolves every record, also when it is dropped")
     }
 
